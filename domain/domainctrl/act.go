@@ -21,8 +21,11 @@ import (
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
+// actor stores a plan and carries it out.
+type actor struct{ *Reconciler }
+
 // recordEvents records the events that a stored change amounts to.
-func (r *Reconciler) recordEvents(was, want *v1.VirtualMachineInstance) {
+func (r actor) recordEvents(was, want *v1.VirtualMachineInstance) {
 	if r.Recorder == nil {
 		return
 	}
@@ -45,7 +48,7 @@ func (r *Reconciler) recordEvents(was, want *v1.VirtualMachineInstance) {
 }
 
 // announce records the events of a plan.
-func (r *Reconciler) announce(plan plan.Plan) {
+func (r actor) announce(plan plan.Plan) {
 	if r.Recorder == nil {
 		return
 	}
@@ -79,7 +82,7 @@ func saysTaskFailed(vmi *v1.VirtualMachineInstance) bool {
 // act carries out the tasks in order and returns those that failed, now or before and still
 // pausing; tried reports whether one failed now. It stops at the first failed task that others
 // build on, and at one that the lease no longer permits.
-func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v pass) (failed []domain.Failure, tried bool) {
+func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (failed []domain.Failure, tried bool) {
 	for _, t := range v.plan.Actions {
 		if before := r.failures.waits(key, t, r.Clock.Now()); before != nil {
 			failed = append(failed, *before)
@@ -113,7 +116,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v pass) 
 	return failed, tried
 }
 
-func (r *Reconciler) task(ctx context.Context, v pass, t domain.Action) (err error) {
+func (r actor) task(ctx context.Context, v pass, t domain.Action) (err error) {
 	ctx, span := tracer.Start(ctx, "node."+string(t.Verb))
 	span.SetAttributes(attribute.String("task", t.String()))
 	defer func() {
@@ -147,7 +150,7 @@ func (r *Reconciler) task(ctx context.Context, v pass, t domain.Action) (err err
 	}
 }
 
-func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
+func (r actor) apply(ctx context.Context, op domain.Operation) error {
 	err := calling(ctx, "hypervisor."+string(op.Verb), func(ctx context.Context) error { return r.Hypervisor.Apply(ctx, op) })
 	// A domain that ended by itself in between needs neither request.
 	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
@@ -159,7 +162,7 @@ func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
 	return nil
 }
 
-func (r *Reconciler) abort(ctx context.Context, name string) error {
+func (r actor) abort(ctx context.Context, name string) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
 		return fmt.Errorf("domainctrl: abort the migration of %s: %w", name, domain.ErrUnsupported)

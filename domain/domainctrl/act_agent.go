@@ -12,7 +12,7 @@ import (
 
 // agentTask carries out a task of the guest agent, and queries the agent afterwards for the
 // outcome.
-func (r *Reconciler) agentTask(ctx context.Context, name string, t domain.Action) error {
+func (r actor) agentTask(ctx context.Context, name string, t domain.Action) error {
 	agent, able := r.Hypervisor.(domain.GuestAgent)
 	if !able {
 		return fmt.Errorf("domainctrl: %s %s: the hypervisor does not support guest agents: %w", t.Verb, name, domain.ErrUnsupported)

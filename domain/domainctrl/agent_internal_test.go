@@ -253,7 +253,7 @@ func TestAgents_HypervisorWithoutAgents(t *testing.T) {
 			t.Error(err)
 		}
 		r := &Reconciler{Hypervisor: hv}
-		if err := r.agentTask(t.Context(), asker, domain.Action{Verb: domain.ActionFreeze}); !errors.Is(err, domain.ErrUnsupported) {
+		if err := (actor{r}).agentTask(t.Context(), asker, domain.Action{Verb: domain.ActionFreeze}); !errors.Is(err, domain.ErrUnsupported) {
 			t.Errorf("freeze: %v, want ErrUnsupported", err)
 		}
 	})

@@ -31,7 +31,7 @@ func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
 	for _, verb := range []domain.Verb{domain.Start, domain.Shutdown, domain.Destroy, domain.Undefine, domain.Resume} {
 		for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, context.DeadlineExceeded, domain.ErrNotFound} {
 			r := &Reconciler{Hypervisor: refusing{err: answer}}
-			err := r.apply(t.Context(), domain.Operation{Verb: verb, Domain: "ns_guest"})
+			err := actor{r}.apply(t.Context(), domain.Operation{Verb: verb, Domain: "ns_guest"})
 			if gone := errors.Is(answer, domain.ErrNotFound) && verb != domain.Start; gone != (err == nil) {
 				t.Errorf("%s is answered by %q: error %v", verb, answer, err)
 			}
@@ -65,7 +65,7 @@ func (h *leaving) MigrationProgress(context.Context, string) (domain.Progress, e
 func TestSee_MigrationEndsMeanwhile(t *testing.T) {
 	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
 	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, &informer.Informer{})
-	s, err := r.see(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, nil)
+	s, err := gatherer{r}.see(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (r *Reconciler) connect(ctx context.Context, s *plan.Snapshot) error {
 	defer cancel()
 	_, err = r.Connector.Connect(ctx, s.VMI, s.Launcher())
 	if errors.Is(err, domain.ErrNotReady) {
-		wanted, unreadable := r.needsFiles(s.VMI)
+		wanted, unreadable := gatherer{r}.needsFiles(s.VMI)
 		if wanted != domain.RoleNone {
 			s.PrepareError = err
 		}

@@ -65,7 +65,7 @@ func TestConnect_UnresponsiveLauncherIsNotGone(t *testing.T) {
 				}
 				r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
 				key := types.NamespacedName{Namespace: "ns", Name: "guest"}
-				s, err := r.look(t.Context(), key, vmi)
+				s, err := gatherer{r}.look(t.Context(), key, vmi)
 				if err != nil {
 					continue // no decision
 				}

@@ -60,7 +60,7 @@ func (draining) NeedLeaderElection() bool { return false }
 
 // drain serves the migrations under way until they have ended, or ctx ends, and those that have
 // just ended until their outcome is stored.
-func (r *Reconciler) drain(ctx context.Context) {
+func (r draining) drain(ctx context.Context) {
 	under := map[types.NamespacedName]bool{}
 	for _, keys := range [][]types.NamespacedName{r.migrations.keys(), r.migrations.recent(), r.passages.coming()} {
 		for _, key := range keys {
@@ -75,7 +75,7 @@ func (r *Reconciler) drain(ctx context.Context) {
 }
 
 // escort makes passes over a VMI until its migration is over and that is stored.
-func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
+func (r draining) escort(ctx context.Context, key types.NamespacedName) {
 	log := ctrl.LoggerFrom(ctx).WithValues("guest", key.String())
 	log.Info("Waiting for a migration before the agent stops")
 	t := clock.RealClock{}.NewTicker(drainEvery)
@@ -99,7 +99,7 @@ func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
 }
 
 // lookAgain makes a pass over the object read live.
-func (r *Reconciler) lookAgain(ctx context.Context, key types.NamespacedName) error {
+func (r draining) lookAgain(ctx context.Context, key types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	w, err := r.live(ctx, key)

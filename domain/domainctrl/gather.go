@@ -18,9 +18,12 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
+// gatherer reads the snapshot of a VMI and prepares the node for it.
+type gatherer struct{ *Reconciler }
+
 // look gathers the snapshot of the observed object, and prepares the VMI's files where they may be
 // needed.
-func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
+func (r gatherer) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
 	s, err := r.see(ctx, key, vmi)
 	if err != nil || !s.SilentSince.IsZero() {
 		return s, err
@@ -31,7 +34,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 // see gathers the state of the VMI on this node. The progress of a migration is read before the
 // state of the domain: so a migration that ends in between is seen as still active, never as one
 // that did not migrate the guest.
-func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
+func (r gatherer) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
 	s := plan.Snapshot{Node: r.NodeName, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
 	r.migrations.see(key, &s)
@@ -65,7 +68,7 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 // unheard reports whether an error means that the Pods are the only evidence of a domain: no
 // hypervisor serves it, or, of one whose VMI is gone, its launcher is gone. A folder that a
 // launcher has left behind is no evidence.
-func (r *Reconciler) unheard(s *plan.Snapshot, err error) bool {
+func (r gatherer) unheard(s *plan.Snapshot, err error) bool {
 	if errors.Is(err, domain.ErrNoHypervisor) {
 		return true
 	}
@@ -75,7 +78,7 @@ func (r *Reconciler) unheard(s *plan.Snapshot, err error) bool {
 // silent makes the error of an unresponsive hypervisor part of the snapshot of a VMI that this node
 // owns: with the last known state of its domain, and since when that may be outdated. The state of
 // others is unknown.
-func (r *Reconciler) silent(s *plan.Snapshot, name string, err error) error {
+func (r gatherer) silent(s *plan.Snapshot, name string, err error) error {
 	lies := errors.Is(err, domain.ErrInvalid) && r.Connector != nil
 	if s.VMI == nil || !lies && !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
 		return err
@@ -99,7 +102,7 @@ func (r *Reconciler) silent(s *plan.Snapshot, name string, err error) error {
 }
 
 // orphanedUIDs returns the UIDs of earlier VMIs of that name with files here.
-func (r *Reconciler) orphanedUIDs(key types.NamespacedName, vmi *v1.VirtualMachineInstance) ([]types.UID, error) {
+func (r gatherer) orphanedUIDs(key types.NamespacedName, vmi *v1.VirtualMachineInstance) ([]types.UID, error) {
 	owners, err := r.Workspace.Owners()
 	if err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func (r *Reconciler) orphanedUIDs(key types.NamespacedName, vmi *v1.VirtualMachi
 
 // inspect returns the domain, nil if there is none. Without a hypervisor the error wraps
 // domain.ErrNoHypervisor.
-func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, error) {
+func (r gatherer) inspect(ctx context.Context, name string) (*domain.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	st, err := r.Hypervisor.Get(ctx, name)
@@ -130,7 +133,7 @@ func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, e
 }
 
 // progress returns the progress of the domain's migration; nil if it does not migrate.
-func (r *Reconciler) progress(ctx context.Context, name string) (*domain.Progress, error) {
+func (r gatherer) progress(ctx context.Context, name string) (*domain.Progress, error) {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
 		return nil, nil
@@ -151,7 +154,7 @@ func (r *Reconciler) progress(ctx context.Context, name string) (*domain.Progres
 
 // prepare prepares the VMI's files and converts the object, when this node is to start, receive or
 // run it. An obstacle becomes part of the snapshot, not an error of the pass.
-func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
+func (r gatherer) prepare(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
 	role, err := r.needsFiles(s.VMI)
 	if err != nil || role == domain.RoleNone || s.PrepareError != nil {
 		return err
@@ -168,7 +171,7 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *p
 	}
 	asked := role == domain.RoleTarget && preparing(s.VMI)
 	if asked {
-		r.step(ctx, key, plan.TargetAsked)
+		actor(r).step(ctx, key, plan.TargetAsked)
 	}
 	if err := r.files(ctx, s, host); err != nil {
 		return err
@@ -192,7 +195,7 @@ func here(s *plan.Snapshot) bool {
 
 // convert fills in the cluster's migration settings, and the desired domain, whose devices the
 // guest may open from then on.
-func (r *Reconciler) convert(ctx context.Context, s *plan.Snapshot) {
+func (r gatherer) convert(ctx context.Context, s *plan.Snapshot) {
 	if s.PrepareError == nil {
 		s.Migrations, s.PrepareError = r.Workspace.migrations(ctx)
 	}
@@ -219,7 +222,7 @@ func travels(s *plan.Snapshot) {
 
 // welcome opens the passage for an arriving guest, once its files are ready: asked reports whether
 // this node has yet to report that it is ready.
-func (r *Reconciler) welcome(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, asked bool) {
+func (r gatherer) welcome(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, asked bool) {
 	if !asked {
 		r.listen(ctx, key, s, false)
 		return
@@ -227,10 +230,10 @@ func (r *Reconciler) welcome(ctx context.Context, key types.NamespacedName, s *p
 	if s.PrepareError != nil {
 		return
 	}
-	r.step(ctx, key, plan.TargetPrepared)
+	actor(r).step(ctx, key, plan.TargetPrepared)
 	r.listen(ctx, key, s, true)
 	if s.PrepareError == nil {
-		r.step(ctx, key, plan.TargetListening)
+		actor(r).step(ctx, key, plan.TargetListening)
 	}
 }
 
@@ -243,7 +246,7 @@ func preparing(vmi *v1.VirtualMachineInstance) bool {
 
 // needsFiles returns the role in which this node may need the VMI's files; RoleNone if it does not.
 // Where only an answer is requested, nothing may delay it.
-func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (domain.Role, error) {
+func (r gatherer) needsFiles(vmi *v1.VirtualMachineInstance) (domain.Role, error) {
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.IsFinal() {
 		return domain.RoleNone, nil
 	}
@@ -254,7 +257,7 @@ func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (domain.Role, er
 	return domain.RoleOf(lease, r.NodeName), nil
 }
 
-func (r *Reconciler) host(ctx context.Context) (domain.Host, error) {
+func (r gatherer) host(ctx context.Context) (domain.Host, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	h, err := r.Hypervisor.Host(ctx)

@@ -21,7 +21,7 @@ import (
 // migrate begins the migration of a domain. Once it is under way the hypervisors finish it even
 // without the API server; a guest that arrives paused resumes when the API server is reachable
 // again.
-func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v pass, t domain.Action) error {
+func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t domain.Action) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
@@ -69,7 +69,7 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v pa
 
 // adopt monitors a migration that an earlier process of this agent has begun and the hypervisor
 // continues.
-func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v pass, lease handoff.Lease) {
+func (r actor) adopt(ctx context.Context, key types.NamespacedName, v pass, lease handoff.Lease) {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able || lease.State != handoff.Moving || lease.Holder != r.NodeName {
 		return

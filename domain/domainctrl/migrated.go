@@ -18,7 +18,7 @@ import (
 )
 
 // files prepares the VMI's files, with the claims it has on this node.
-func (r *Reconciler) files(ctx context.Context, s *plan.Snapshot, host domain.Host) error {
+func (r gatherer) files(ctx context.Context, s *plan.Snapshot, host domain.Host) error {
 	at, err := status.ClaimsAt(s.VMI, r.NodeName)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func running(s *plan.Snapshot) *libvirtxml.Domain {
 // destinations returns the paths of the volumes that a migration under way replaces at its target,
 // by name: the content of claims has the same path on every node. A volume that cannot be located
 // is left out, and the migration then does not begin.
-func (r *Reconciler) destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) map[string]convert.DiskSource {
+func (r gatherer) destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) map[string]convert.DiskSource {
 	lease, err := handoff.Of(vmi)
 	if err != nil || !lease.InMove() || lease.Holder != r.NodeName || len(vmi.Status.MigratedVolumes) == 0 || r.Workspace.Claims == nil {
 		return nil

@@ -27,7 +27,7 @@ import (
 // proofs fills in the Pods of the VMI on this node. An action that needs one depends on a live
 // read. Where the cache has none, the API server is asked once: after the status reports the
 // absence, the cache notices its end.
-func (r *Reconciler) proofs(ctx context.Context, s *plan.Snapshot) error {
+func (r gatherer) proofs(ctx context.Context, s *plan.Snapshot) error {
 	if s.VMI == nil {
 		return nil
 	}
@@ -76,7 +76,7 @@ func saidUnproven(vmi *v1.VirtualMachineInstance, why error) bool {
 
 // confirmed reads the Pod live on which the start of a domain, or its arrival, depends: a Pod that
 // is gone starts nothing, and has no files made.
-func (r *Reconciler) confirmed(ctx context.Context, s *plan.Snapshot, pod *corev1.Pod) error {
+func (r gatherer) confirmed(ctx context.Context, s *plan.Snapshot, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); {
 	case apierrors.IsNotFound(err):

@@ -128,7 +128,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		WatchesRawSource(r.alone(r.migrations.source(), r.keyedWorkers.source(), r.agents.source())).
 		WatchesRawSource(Source(r.Informer)).
-		WatchesRawSource(r.resyncs())
+		WatchesRawSource(resyncer{r}.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
 		if err := mgr.Add(c); err != nil {
 			return fmt.Errorf("domainctrl: add a cache to the manager: %w", err)
@@ -256,15 +256,15 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 		attribute.Int("tasks", len(plan.Actions)), attribute.Int("differences", len(plan.Differences)))
 	stored := changed(v.vmi, plan.VMI)
 	was, want := v.leases()
-	r.step(ctx, key, v.noticed(r.NodeName)...)
-	if v.observed, err = r.store(ctx, v); err != nil {
+	actor{r}.step(ctx, key, v.noticed(r.NodeName)...)
+	if v.observed, err = (actor{r}).store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
+	actor{r}.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
 	closes := r.release(key, v, was, want)
-	r.adopt(ctx, key, v, want)
+	actor{r}.adopt(ctx, key, v, want)
 	r.follow(key, v, want)
-	failed, tried := r.act(ctx, key, v)
+	failed, tried := actor{r}.act(ctx, key, v)
 	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err
 	}

@@ -65,7 +65,7 @@ func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req 
 	if v.observed, err = r.live(ctx, key); err != nil {
 		return err
 	}
-	s, err := r.see(ctx, key, v.vmi)
+	s, err := gatherer{r}.see(ctx, key, v.vmi)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req 
 		return err
 	}
 	for _, t := range v.plan.Actions {
-		if err := r.task(ctx, v, t); err != nil && !t.Optional() {
+		if err := (actor{r}).task(ctx, v, t); err != nil && !t.Optional() {
 			return err
 		}
 	}

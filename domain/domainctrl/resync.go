@@ -20,16 +20,19 @@ import (
 // resyncRetry is the pause after a resync that failed.
 const resyncRetry = time.Second
 
+// resyncer has VMIs reconciled that no event announces.
+type resyncer struct{ *Reconciler }
+
 // resyncs requests a pass over everything on the node: at the start, when a lost connection is
 // restored, because passes that failed meanwhile back off, and periodically without a cause.
-func (r *Reconciler) resyncs() source.Source {
+func (r resyncer) resyncs() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.resync(ctx, q)
 		return nil
 	})
 }
 
-func (r *Reconciler) resync(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r resyncer) resync(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	log := ctrl.LoggerFrom(ctx).WithName("resync")
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -56,7 +59,7 @@ func (r *Reconciler) resync(ctx context.Context, q workqueue.TypedRateLimitingIn
 }
 
 // everything requests a pass over every VMI and returns when to do so again.
-func (r *Reconciler) everything(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) time.Duration {
+func (r resyncer) everything(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) time.Duration {
 	keys, err := r.all(ctx)
 	for key := range keys {
 		q.Add(reconcile.Request{NamespacedName: key})
@@ -70,7 +73,7 @@ func (r *Reconciler) everything(ctx context.Context, q workqueue.TypedRateLimiti
 
 // all returns every VMI known to this node: by a domain, an object or files. With an error it
 // returns those it found.
-func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, error) {
+func (r resyncer) all(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	keys := map[types.NamespacedName]bool{}
 	var errs []error
 	for _, st := range r.Informer.List() {

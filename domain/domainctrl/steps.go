@@ -18,7 +18,7 @@ import (
 type StepFunc func(ctx context.Context, vmi types.NamespacedName, step plan.MigrationStep)
 
 // step reports steps to OnStep.
-func (r *Reconciler) step(ctx context.Context, key types.NamespacedName, reached ...plan.MigrationStep) {
+func (r actor) step(ctx context.Context, key types.NamespacedName, reached ...plan.MigrationStep) {
 	if r.OnStep == nil {
 		return
 	}

@@ -84,11 +84,11 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 		}
 		if changed(vmi, next.VMI) {
 			writes++
-			r.recordEvents(vmi, next.VMI)
+			actor{r}.recordEvents(vmi, next.VMI)
 			vmi = next.VMI
 		}
 		next.Actions = []domain.Action{start}
-		failed, tried := r.act(t.Context(), key, pass{observed: observed{vmi: vmi, asked: clock.Now()}, plan: next})
+		failed, tried := actor{r}.act(t.Context(), key, pass{observed: observed{vmi: vmi, asked: clock.Now()}, plan: next})
 		r.failures.note(key, failed, clock.Now())
 		if len(failed) != 1 {
 			t.Fatalf("failed: %v", failed)

@@ -23,7 +23,7 @@ const launcherContainer = "compute"
 // needs positive evidence: each of its Pods on this node has ended, as the kubelet reports, or
 // exists no more. A missing folder or socket of a Pod is no evidence: the folder of Pods may be the
 // wrong one, or not mounted.
-func (r *Reconciler) unseen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
+func (r gatherer) unseen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
 	if r.Connector == nil {
 		return nil
 	}

@@ -138,7 +138,7 @@ func (w *watch) look(ctx context.Context) (over bool) {
 	}
 	if w.last.Swap(&p) == nil {
 		w.seen = true
-		w.r.step(ctx, w.key, plan.SourceMoving)
+		actor{w.r}.step(ctx, w.key, plan.SourceMoving)
 	}
 	st, _ := w.r.Informer.Get(w.name)
 	if w.adopted && torn(&st) {
@@ -164,7 +164,7 @@ func (w *watch) help(ctx context.Context, a migrate.Advice) {
 		w.failed = 0
 		log.Info("Adjusting live migration")
 		if a.Action == migrate.SwitchToPostCopy || a.Action == migrate.PauseGuest {
-			w.r.step(ctx, w.key, plan.SourceDisrupting)
+			actor{w.r}.step(ctx, w.key, plan.SourceDisrupting)
 		}
 		return
 	}

@@ -90,7 +90,7 @@ func absent(err error) bool {
 func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w observed) (pass, error) {
 	v := pass{observed: w}
 	var err error
-	if v.snapshot, err = r.look(ctx, key, w.vmi); err == nil {
+	if v.snapshot, err = (gatherer{r}).look(ctx, key, w.vmi); err == nil {
 		v.plan, err = plan.Decide(v.snapshot, r.Clock.Now())
 	}
 	unreadable := ""

@@ -29,9 +29,12 @@ import (
 // conflictRetry is the retry interval of a write that lost a race, if no event comes earlier.
 const conflictRetry = 50 * time.Millisecond
 
+// actor carries a plan out: actions, then the object, then events.
+type actor struct{ *Reconciler }
+
 // act executes the actions in order and adds their results to the snapshot. A failed action does
 // not prevent the next one, unless that depends on it.
-func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error {
+func (r actor) act(ctx context.Context, g *gathered, plan vmi.Plan) error {
 	var failed []error
 	for _, a := range plan.Actions {
 		err := r.do(ctx, g, a)
@@ -53,7 +56,7 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error 
 // complain keeps the reported wording of a continuing failure, or of the plan's trouble, and emits an event where the
 // condition belongs to the node agent. A pass that tried nothing, because own writes are unobserved, does not end the
 // failure.
-func (r *Reconciler) complain(g *gathered, trouble *vmi.Failure) {
+func (r actor) complain(g *gathered, trouble *vmi.Failure) {
 	failed := g.Failure != nil
 	if failed {
 		trouble = g.Failure
@@ -73,7 +76,7 @@ func (r *Reconciler) complain(g *gathered, trouble *vmi.Failure) {
 	}
 }
 
-func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {
+func (r actor) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {
 	ctx, span := tracer.Start(ctx, "vmi."+string(a.Verb))
 	span.SetAttributes(attribute.String("why", a.Why))
 	defer func() {
@@ -118,7 +121,7 @@ func plugging(g *gathered, a vmi.Action) template.Input {
 
 // store writes the planned object in one patch, and then emits the plan's events. The package
 // comment lists what makes the API server reject the patch.
-func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) error {
+func (r actor) store(ctx context.Context, g *gathered, plan vmi.Plan) error {
 	was, want := g.VMI, plan.VMI
 	if g.stored != nil {
 		was = g.stored
@@ -167,7 +170,7 @@ func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refus
 // result returns when to requeue. An object with an invalid spec is not retried with back-off:
 // only a change of the object can help, which is an event. Since not all objects that it refers
 // to are watched, it is checked at long intervals.
-func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
+func (r actor) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
 	var invalid *template.Error
 	if errors.As(actErr, &invalid) && !errors.Is(actErr, template.ErrMissingFact) {
 		g.lookAt(r.Clock.Now().Add(lastRetry))
@@ -188,7 +191,7 @@ func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile
 	return reconcile.Result{RequeueAfter: max(at.Sub(r.Clock.Now()), time.Millisecond)}, nil
 }
 
-func (r *Reconciler) event(obj *v1.VirtualMachineInstance, kind, reason, action, note string) {
+func (r actor) event(obj *v1.VirtualMachineInstance, kind, reason, action, note string) {
 	if r.Recorder != nil {
 		r.Recorder.Eventf(obj, nil, kind, reason, action, "%s", note)
 	}

@@ -29,7 +29,7 @@ import (
 
 // createPod renders and creates a Pod. Its name is derived from its purpose, so a repeated
 // creation finds the existing Pod instead of creating another.
-func (r *Reconciler) createPod(ctx context.Context, g *gathered, in template.Input, render func(template.Input) (*corev1.Pod, error)) error {
+func (r actor) createPod(ctx context.Context, g *gathered, in template.Input, render func(template.Input) (*corev1.Pod, error)) error {
 	pod, err := render(in)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func remedy(err error) string {
 
 // adopt accepts an existing Pod if the VMI, or its Pod, controls it. An earlier pass then
 // created it, and its answer or event has not arrived.
-func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+func (r actor) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
@@ -90,7 +90,7 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) er
 
 // deletePod deletes one Pod. If it no longer exists, or its name belongs to another Pod with a
 // different UID, that is a success.
-func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
+func (r actor) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 	var opts []client.DeleteOption
 	if a.GraceSeconds != nil {
 		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
@@ -118,7 +118,7 @@ func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConf
 // key, so nothing else is modified. With the gate they are one write: the status of a Pod is
 // written with its metadata. The write is an expectation: until the cache observes it, it
 // would be repeated.
-func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
+func (r actor) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
 	patch := podPatch{Metadata: podMetadata{Labels: a.Labels, Annotations: a.Annotations}}
 	if a.Unpaused != nil {
 		patch.Status = &podStatus{Conditions: []podCondition{r.gateCondition(*a.Unpaused)}}
@@ -164,7 +164,7 @@ type podCondition struct {
 }
 
 // gateCondition returns the readiness gate condition of a launcher Pod.
-func (r *Reconciler) gateCondition(unpaused bool) podCondition {
+func (r actor) gateCondition(unpaused bool) podCondition {
 	c := podCondition{
 		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
@@ -179,7 +179,7 @@ func (r *Reconciler) gateCondition(unpaused bool) podCondition {
 
 // createClaim creates the backend storage claim. Like those of Pods, its name is derived from
 // its purpose.
-func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action) error {
+func (r actor) createClaim(ctx context.Context, g *gathered, a vmi.Action) error {
 	claim := a.Claim.DeepCopy()
 	switch err := r.Gate.For(g.owner).Create(ctx, claim); {
 	case apierrors.IsAlreadyExists(err):
@@ -198,7 +198,7 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action)
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=delete
 
 // deleteClaim deletes the backend storage claim of a VMI without persistent state.
-func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {
+func (r actor) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {
 	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !gone(err) {
 		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", a.Claim.Namespace, a.Claim.Name, err)
 	}

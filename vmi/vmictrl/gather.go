@@ -43,6 +43,9 @@ type gathered struct {
 	input template.Input
 }
 
+// gatherer reads the snapshot of a VMI.
+type gatherer struct{ *Reconciler }
+
 // lookAt requests another pass at the time, or earlier.
 func (g *gathered) lookAt(at time.Time) {
 	if g.due.IsZero() || at.Before(g.due) {
@@ -51,7 +54,7 @@ func (g *gathered) lookAt(at time.Time) {
 }
 
 // read reads the VMI from the cache; nil if it does not exist.
-func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
+func (r gatherer) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	obj := &v1.VirtualMachineInstance{}
 	switch err := r.Client.Get(ctx, key, obj); {
 	case apierrors.IsNotFound(err):
@@ -64,7 +67,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.Vi
 
 // gather reads the remaining input of a decision from caches. It returns nil when there is
 // nothing to decide. A dry run has no side effects.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *v1.VirtualMachineInstance, dry bool) (*gathered, error) {
+func (r gatherer) gather(ctx context.Context, key types.NamespacedName, obj *v1.VirtualMachineInstance, dry bool) (*gathered, error) {
 	if obj == nil || !r.Scope.Has(obj) {
 		if !dry {
 			r.forget(key, obj == nil)
@@ -74,7 +77,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 	g := &gathered{owner: expectationsctrl.OwnerOf(obj), dry: dry}
 	g.VMI = obj
 	for _, read := range []func(context.Context, *gathered) error{
-		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, r.look, r.clocks, r.address, r.facts, r.annotations,
+		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, nodeGatherer(r).look, r.clocks, r.address, r.facts, r.annotations,
 	} {
 		if err := read(ctx, g); err != nil {
 			return nil, err
@@ -87,7 +90,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 }
 
 // forget drops the state of a VMI that was deleted or left the scope.
-func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
+func (r gatherer) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
 	r.reported.Over(key)
 	r.backlog.Done(key)
@@ -99,7 +102,7 @@ func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 
 // unseen checks whether the caches show this controller's own writes, and reads overdue ones
 // live.
-func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
+func (r gatherer) unseen(ctx context.Context, g *gathered) error {
 	if r.observes && r.Gate == nil {
 		return nil
 	}
@@ -122,7 +125,7 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 
 // again reads the object once more: the caches were checked after the first read, which may
 // predate the observed writes.
-func (r *Reconciler) again(ctx context.Context, g *gathered) error {
+func (r gatherer) again(ctx context.Context, g *gathered) error {
 	obj := &v1.VirtualMachineInstance{}
 	switch err := r.Client.Get(ctx, g.owner.Key, obj); {
 	case apierrors.IsNotFound(err), err == nil && obj.UID != g.VMI.UID:
@@ -136,7 +139,7 @@ func (r *Reconciler) again(ctx context.Context, g *gathered) error {
 }
 
 // config reads the configuration of the cluster.
-func (r *Reconciler) config(ctx context.Context, g *gathered) error {
+func (r gatherer) config(ctx context.Context, g *gathered) error {
 	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {
 		return err
@@ -148,7 +151,7 @@ func (r *Reconciler) config(ctx context.Context, g *gathered) error {
 }
 
 // pods reads the VMI's Pods, and the Pods that those control, by index.
-func (r *Reconciler) pods(ctx context.Context, g *gathered) error {
+func (r gatherer) pods(ctx context.Context, g *gathered) error {
 	pods, err := r.controlled(ctx, g, g.VMI)
 	if err != nil {
 		return err
@@ -174,7 +177,7 @@ func (r *Reconciler) pods(ctx context.Context, g *gathered) error {
 }
 
 // controlled lists the Pods that an object controls.
-func (r *Reconciler) controlled(ctx context.Context, g *gathered, by client.Object) ([]corev1.Pod, error) {
+func (r gatherer) controlled(ctx context.Context, g *gathered, by client.Object) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByController: string(by.GetUID())})
 	if err != nil {
@@ -184,7 +187,7 @@ func (r *Reconciler) controlled(ctx context.Context, g *gathered, by client.Obje
 }
 
 // livePods reads the VMI's Pods from the API server.
-func (r *Reconciler) livePods(ctx context.Context, g *gathered) (err error) {
+func (r gatherer) livePods(ctx context.Context, g *gathered) (err error) {
 	g.Pods, err = r.controlledLive(ctx, g)
 	return err
 }
@@ -195,7 +198,7 @@ const livePage = 500
 // controlledLive reads the Pods controlled by the VMI from the API server. It selects by the
 // controller's UID alone, from the metadata of all Pods of the namespace: users can change
 // labels, and a running Pod must not seem to be gone because of that.
-func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1.Pod, error) {
+func (r gatherer) controlledLive(ctx context.Context, g *gathered) ([]*corev1.Pod, error) {
 	var owned []*corev1.Pod
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -224,7 +227,7 @@ func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1
 }
 
 // foreign reads another Pod with the name of the launcher Pod.
-func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
+func (r gatherer) foreign(ctx context.Context, g *gathered) error {
 	if len(g.Pods) > 0 || !waiting(g.VMI) {
 		return nil
 	}
@@ -241,7 +244,7 @@ func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
 }
 
 // earlier reads the Pods of deleted objects with the VMI's name.
-func (r *Reconciler) earlier(ctx context.Context, g *gathered) error {
+func (r gatherer) earlier(ctx context.Context, g *gathered) error {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByGuestName: g.VMI.Name})
 	if err != nil {
@@ -256,7 +259,7 @@ func (r *Reconciler) earlier(ctx context.Context, g *gathered) error {
 }
 
 // migrations reads the unfinished migrations of the VMI, by index.
-func (r *Reconciler) migrations(ctx context.Context, g *gathered) error {
+func (r gatherer) migrations(ctx context.Context, g *gathered) error {
 	var migrations v1.VirtualMachineInstanceMigrationList
 	err := r.Client.List(ctx, &migrations, client.InNamespace(g.VMI.Namespace), client.MatchingFields{migrationByVMI: g.VMI.Name})
 	if err != nil {
@@ -271,7 +274,7 @@ func (r *Reconciler) migrations(ctx context.Context, g *gathered) error {
 }
 
 // machine reads whether the VirtualMachine that controls the object exists.
-func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
+func (r gatherer) machine(ctx context.Context, g *gathered) error {
 	if !slices.Contains(g.VMI.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		return nil
 	}
@@ -295,7 +298,7 @@ func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
 }
 
 // clocks reads the nodes for a VMI that requires a TSC frequency.
-func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
+func (r gatherer) clocks(ctx context.Context, g *gathered) error {
 	if !timed(g.VMI) {
 		return nil
 	}
@@ -309,14 +312,14 @@ func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 		schedulable := n.Labels[v1.NodeSchedulable] == "true"
 		g.Nodes = append(g.Nodes, vmi.Node{
 			Name: n.Name, Labels: n.Labels, Schedulable: schedulable,
-			RunsGuests: !schedulable && len(r.onNode(ctx, n.Name)) > 0, // computed only where it matters
+			RunsGuests: !schedulable && len(nodeGatherer(r).onNode(ctx, n.Name)) > 0, // computed only where it matters
 		})
 	}
 	return nil
 }
 
 // address reserves a VSOCK CID for a VMI that requests one and is about to be handed off.
-func (r *Reconciler) address(ctx context.Context, g *gathered) error {
+func (r gatherer) address(ctx context.Context, g *gathered) error {
 	// A reservation by an observer would be unknown to the controller.
 	if g.dry && !r.observes || !wantsAddress(g.VMI) {
 		return nil
@@ -345,7 +348,7 @@ func (r *Reconciler) address(ctx context.Context, g *gathered) error {
 }
 
 // facts reads the template facts of the VMI, as long as a Pod may have to be created.
-func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
+func (r gatherer) facts(ctx context.Context, g *gathered) error {
 	if len(g.Unseen) > 0 || !(waiting(g.VMI) && g.Launcher() == nil) && !pluggable(g) {
 		return nil
 	}
@@ -368,7 +371,7 @@ func pluggable(g *gathered) bool {
 }
 
 // annotations calls the generators of Pod annotations.
-func (r *Reconciler) annotations(_ context.Context, g *gathered) error {
+func (r gatherer) annotations(_ context.Context, g *gathered) error {
 	pod := g.Launcher()
 	if pod == nil || waiting(g.VMI) || g.VMI.IsFinal() {
 		return nil

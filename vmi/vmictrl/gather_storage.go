@@ -45,12 +45,12 @@ const cdiConfig = "config"
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=list;watch
 
 // optional lists the optional kinds and their map functions.
-func (r *Reconciler) optional() []optionalKind {
+func (r gatherer) optional() []optionalKind {
 	vm := &metav1.PartialObjectMetadata{}
 	vm.SetGroupVersionKind(vmKind)
 	return []optionalKind{
-		{"datavolumes.cdi.kubevirt.io", dvKind, &cdiv1.DataVolume{}, r.claimants},
-		{"storageprofiles.cdi.kubevirt.io", profileKind, &cdiv1.StorageProfile{}, r.allWaiting},
+		{"datavolumes.cdi.kubevirt.io", dvKind, &cdiv1.DataVolume{}, watcher(r).claimants},
+		{"storageprofiles.cdi.kubevirt.io", profileKind, &cdiv1.StorageProfile{}, watcher(r).allWaiting},
 		{"cdis.cdi.kubevirt.io", cdiKind, &cdiv1.CDI{}, nobody},
 		{"cdiconfigs.cdi.kubevirt.io", cdiConfigKind, &cdiv1.CDIConfig{}, nobody},
 		{"virtualmachines.kubevirt.io", vmKind, vm, namesake},
@@ -58,9 +58,9 @@ func (r *Reconciler) optional() []optionalKind {
 }
 
 // unserved enqueues all VMIs, as one may depend on the kind that is no longer served.
-func (r *Reconciler) unserved(ctx context.Context) {
+func (r gatherer) unserved(ctx context.Context) {
 	if q := r.backlog.Queue(); q != nil {
-		r.wakeAll(ctx, q)
+		watcher(r).wakeAll(ctx, q)
 	}
 }
 
@@ -73,7 +73,7 @@ func namesake(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // storage reads the storage state of the VMI's volumes.
-func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
+func (r gatherer) storage(ctx context.Context, g *gathered) error {
 	if g.VMI.IsFinal() {
 		return nil
 	}
@@ -125,7 +125,7 @@ func read[T any, P object[T]](ctx context.Context, c client.Reader, g *gathered,
 }
 
 // stateClaims adds the claims labeled as backend storage of the VMI.
-func (r *Reconciler) stateClaims(ctx context.Context, g *gathered) error {
+func (r gatherer) stateClaims(ctx context.Context, g *gathered) error {
 	var list corev1.PersistentVolumeClaimList
 	err := r.Client.List(ctx, &list, client.InNamespace(g.VMI.Namespace), client.MatchingFields{claimByState: g.VMI.Name})
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *Reconciler) stateClaims(ctx context.Context, g *gathered) error {
 }
 
 // dataVolumes reads the DataVolumes that populate the VMI's claims.
-func (r *Reconciler) dataVolumes(ctx context.Context, g *gathered) error {
+func (r gatherer) dataVolumes(ctx context.Context, g *gathered) error {
 	if !r.kinds.serves(dvKind) {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (r *Reconciler) dataVolumes(ctx context.Context, g *gathered) error {
 
 // classes reads all StorageClasses, of which there are few, for a VMI with claims or persistent
 // state.
-func (r *Reconciler) classes(ctx context.Context, g *gathered) error {
+func (r gatherer) classes(ctx context.Context, g *gathered) error {
 	if len(g.Storage.Claims) == 0 && !vmi.KeepsState(g.VMI) {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (r *Reconciler) classes(ctx context.Context, g *gathered) error {
 }
 
 // profiles reads all StorageProfiles for a VMI with persistent state.
-func (r *Reconciler) profiles(ctx context.Context, g *gathered) error {
+func (r gatherer) profiles(ctx context.Context, g *gathered) error {
 	if !waiting(g.VMI) || !vmi.KeepsState(g.VMI) || !r.kinds.serves(profileKind) {
 		return nil
 	}
@@ -196,7 +196,7 @@ func (r *Reconciler) profiles(ctx context.Context, g *gathered) error {
 }
 
 // overhead reads the file system overhead from CDI's configuration, if there is exactly one CDI.
-func (r *Reconciler) overhead(ctx context.Context, g *gathered) error {
+func (r gatherer) overhead(ctx context.Context, g *gathered) error {
 	if len(g.Storage.Claims) == 0 || !r.kinds.serves(cdiKind) || !r.kinds.serves(cdiConfigKind) {
 		return nil
 	}

@@ -57,6 +57,9 @@ type beat struct {
 	seen  time.Time
 }
 
+// nodeGatherer reads what there is to know of nodes.
+type nodeGatherer struct{ *Reconciler }
+
 // setup registers the controller that watches the nodes, by their metadata alone.
 func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 	n.beats = map[string]beat{}
@@ -152,7 +155,7 @@ func (n *nodes) silent(name string, node *metav1.PartialObjectMetadata) (silent 
 }
 
 // look adds the state of the nodes of the VMI's lease to the snapshot.
-func (r *Reconciler) look(ctx context.Context, g *gathered) error {
+func (r nodeGatherer) look(ctx context.Context, g *gathered) error {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil {
 		return nil //nolint:nilerr // Decide reports it
@@ -189,7 +192,7 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 
 // stock reports whether stock virt-handler reports for the node. Before an overdue offer is withdrawn, the API server is
 // queried: according to the cache the node may have had another agent.
-func (r *Reconciler) stock(ctx context.Context, l handoff.Lease, name string, node *metav1.PartialObjectMetadata) (bool, error) {
+func (r nodeGatherer) stock(ctx context.Context, l handoff.Lease, name string, node *metav1.PartialObjectMetadata) (bool, error) {
 	if l.State != handoff.Offered || l.Deadline == nil || !l.Overdue(r.Clock.Now()) || stock(node) {
 		return stock(node), nil
 	}
@@ -201,7 +204,7 @@ func (r *Reconciler) stock(ctx context.Context, l handoff.Lease, name string, no
 
 // evidence returns proof that the domain does not run on the unresponsive node: from the Fencer,
 // and from the API server once the lease has expired.
-func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease, node string) (*handoff.Evidence, error) {
+func (r nodeGatherer) evidence(ctx context.Context, g *gathered, l handoff.Lease, node string) (*handoff.Evidence, error) {
 	if g.StockAgent() {
 		return r.podsGone(ctx, g, node)
 	}
@@ -229,8 +232,8 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 }
 
 // podsGone returns evidence if the API server has no unfinished Pod of the VMI on the node.
-func (r *Reconciler) podsGone(ctx context.Context, g *gathered, node string) (*handoff.Evidence, error) {
-	pods, err := r.controlledLive(ctx, g)
+func (r nodeGatherer) podsGone(ctx context.Context, g *gathered, node string) (*handoff.Evidence, error) {
+	pods, err := gatherer(r).controlledLive(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +266,6 @@ func leasedTo(o client.Object) []string {
 }
 
 // onNode lists the VMIs of a node.
-func (r *Reconciler) onNode(ctx context.Context, node string) []reconcile.Request {
-	return r.guests(ctx, client.MatchingFields{vmiByNode: node})
+func (r nodeGatherer) onNode(ctx context.Context, node string) []reconcile.Request {
+	return watcher(r).guests(ctx, client.MatchingFields{vmiByNode: node})
 }

@@ -346,7 +346,7 @@ func TestAdopt_PodOfAnotherOwner(t *testing.T) {
 			made.owner.Key = sceneGuest
 			want := p.DeepCopy()
 			want.OwnerReferences = scenePod(g).OwnerReferences
-			err := s.r.adopt(t.Context(), made, want)
+			err := actor{s.r}.adopt(t.Context(), made, want)
 			if (err == nil) != owned || (len(made.Pods) == 1) != owned {
 				t.Errorf("error %v, %d Pods; want it taken: %v", err, len(made.Pods), owned)
 			}

@@ -39,9 +39,9 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	}
 	r.Client = readonly.Client{Source: r.Client}
 	r.observes = true
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: nodeGatherer{r}.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
 	r.kinds = &kinds{served: map[schema.GroupVersionKind]bool{}}
-	for _, of := range r.optional() {
+	for _, of := range (gatherer{r}).optional() {
 		switch _, err := r.Client.RESTMapper().RESTMapping(of.kind.GroupKind(), of.kind.Version); {
 		case err == nil:
 			r.kinds.served[of.kind] = true
@@ -56,11 +56,11 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 // exist or is out of scope. It decides like the next pass, and renders what that would create, but
 // writes nothing.
 func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*vmi.Diagnosis, error) {
-	obj, err := r.read(ctx, key)
+	obj, err := gatherer{r}.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, key, obj, true)
+	g, err := gatherer{r}.gather(ctx, key, obj, true)
 	if err != nil || g == nil {
 		return nil, err
 	}

@@ -38,11 +38,11 @@ func TestPodsGone_NotByLabels(t *testing.T) {
 			r := observer(t, false, tt.pod, guest)
 			g := &gathered{}
 			g.VMI = guest
-			e, err := r.podsGone(t.Context(), g, "node-a")
+			e, err := nodeGatherer{r}.podsGone(t.Context(), g, "node-a")
 			if err != nil || (e != nil) != tt.gone || e != nil && e.Kind != handoff.PodGone {
 				t.Errorf("evidence %+v, %v; want some: %t", e, err, tt.gone)
 			}
-			if err := r.livePods(t.Context(), g); err != nil || (len(g.Pods) == 1) != tt.owns {
+			if err := (gatherer{r}).livePods(t.Context(), g); err != nil || (len(g.Pods) == 1) != tt.owns {
 				t.Errorf("%d Pods, %v; want it to be the guest's: %t", len(g.Pods), err, tt.owns)
 			}
 		})

@@ -17,13 +17,13 @@ import (
 // since when they have waited. Optional are the phase Scheduling of a VMI with a Pod, which the handoff replaces, and
 // the metadata of its Pod after the handoff. Nothing depends on either: both are derived from stored state, and a
 // restarted process derives them again.
-func (r *Reconciler) saturated(key types.NamespacedName) (since time.Time, yes bool) {
+func (r actor) saturated(key types.NamespacedName) (since time.Time, yes bool) {
 	return r.backlog.Outdone(key, r.Workers, r.Clock.Now())
 }
 
 // deferPodPatch removes the patch of the Pod from the plan of a VMI that its node has not started yet, if that can
 // wait.
-func (r *Reconciler) deferPodPatch(g *gathered, plan *vmi.Plan) bool {
+func (r actor) deferPodPatch(g *gathered, plan *vmi.Plan) bool {
 	if plan.VMI.Status.Phase != v1.Scheduled || len(plan.Actions) != 1 || plan.Actions[0].Verb != vmi.PatchPod {
 		return false
 	}
@@ -37,7 +37,7 @@ func (r *Reconciler) deferPodPatch(g *gathered, plan *vmi.Plan) bool {
 
 // deferStatus reports whether the plan only records that a VMI has its Pod, while others wait. Then it need not be
 // stored: if the Pod is ready, the next plan is computed as if it had been.
-func (r *Reconciler) deferStatus(ctx context.Context, g *gathered, plan *vmi.Plan) (yes bool, err error) {
+func (r actor) deferStatus(ctx context.Context, g *gathered, plan *vmi.Plan) (yes bool, err error) {
 	if !waiting(g.VMI) || !onlyScheduling(g.VMI, plan) {
 		return false, nil
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) deferStatus(ctx context.Context, g *gathered, plan *vmi.Pla
 		return true, nil
 	}
 	g.stored, g.VMI, g.input.VMI = g.VMI, plan.VMI, plan.VMI
-	for _, read := range []func(context.Context, *gathered) error{r.address, r.facts, r.annotations} {
+	for _, read := range []func(context.Context, *gathered) error{gatherer(r).address, gatherer(r).facts, gatherer(r).annotations} {
 		if err := read(ctx, g); err != nil {
 			return true, err
 		}

@@ -87,7 +87,7 @@ func TestDeferStatus_UnderLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			deferred, err := r.deferStatus(t.Context(), g, &plan)
+			deferred, err := actor{r}.deferStatus(t.Context(), g, &plan)
 			if err != nil || deferred != test.deferred {
 				t.Fatalf("postponed %v, %v; want %v", deferred, err, test.deferred)
 			}
@@ -135,7 +135,7 @@ func TestDeferPodPatch_UnderLoad(t *testing.T) {
 			for _, v := range test.verbs {
 				plan.Actions = append(plan.Actions, vmi.Action{Verb: v})
 			}
-			if late := r.deferPodPatch(g, &plan); late != test.late || late != (len(plan.Actions) == 0) {
+			if late := (actor{r}).deferPodPatch(g, &plan); late != test.late || late != (len(plan.Actions) == 0) {
 				t.Errorf("late is %v with %d actions left, want %v", late, len(plan.Actions), test.late)
 			}
 		})

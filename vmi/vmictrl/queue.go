@@ -17,7 +17,7 @@ const spreadBy = 5 * time.Millisecond
 
 // wakeAll enqueues all VMIs: those without a Pod, which may have waited for the change, at once,
 // and the others one by one.
-func (r *Reconciler) wakeAll(ctx context.Context, q backlog.Queue) {
+func (r watcher) wakeAll(ctx context.Context, q backlog.Queue) {
 	var list v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &list); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing VirtualMachineInstances failed, change ignored")

@@ -160,12 +160,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog, closes: min(closeAfter, r.SilentAfter), recorder: r.Recorder}
-	c, err := r.watch(b).Build(r)
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: nodeGatherer{r}.onNode, queue: &r.backlog, closes: min(closeAfter, r.SilentAfter), recorder: r.Recorder}
+	c, err := watcher{r}.watch(b).Build(r)
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	r.kinds = newKinds(mgr, c, r.optional(), r.unserved)
+	r.kinds = newKinds(mgr, c, gatherer{r}.optional(), gatherer{r}.unserved)
 	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name), r.Metrics.setup(ctx, mgr, r))
 }
 
@@ -222,11 +222,11 @@ func (r *Reconciler) parts() {
 // from the manager's caches, which must have been started, queries no Fencer and reserves
 // nothing; see vmi.Plan for its text form.
 func (r *Reconciler) Plan(ctx context.Context, key types.NamespacedName) (*vmi.Plan, error) {
-	obj, err := r.read(ctx, key)
+	obj, err := gatherer{r}.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, key, obj, true)
+	g, err := gatherer{r}.gather(ctx, key, obj, true)
 	if err != nil || g == nil || g.outdated {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func (r *Reconciler) Plan(ctx context.Context, key types.NamespacedName) (*vmi.P
 
 // Reconcile makes one pass over one VirtualMachineInstance.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-	obj, err := r.read(ctx, req.NamespacedName)
+	obj, err := gatherer{r}.read(ctx, req.NamespacedName)
 	if err != nil {
 		r.Metrics.passed(passFailed, err)
 		return reconcile.Result{}, err
@@ -253,14 +253,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		backlog.Usual(&result)
 	}()
 
-	g, err := r.gather(ctx, req.NamespacedName, obj, false)
+	g, err := gatherer{r}.gather(ctx, req.NamespacedName, obj, false)
 	if err != nil || g == nil {
 		outcome = passGone
 		return reconcile.Result{}, err
 	}
 	if g.outdated {
 		outcome = passHeld
-		return r.result(g, vmi.Plan{}, nil)
+		return actor{r}.result(g, vmi.Plan{}, nil)
 	}
 	result, plan, err := r.pass(ctx, g, &outcome)
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
@@ -271,20 +271,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (result reconcile.Result, plan vmi.Plan, err error) {
 	plan, late, actErr := r.step(ctx, g, outcome)
 	if actErr == nil && g.Failure == nil {
-		deferred, err := r.deferStatus(ctx, g, &plan)
+		deferred, err := actor{r}.deferStatus(ctx, g, &plan)
 		switch {
 		case err != nil:
 			return result, plan, err
 		case deferred && g.stored == nil:
 			*outcome = passPostponed
-			result, err = r.result(g, plan, nil)
+			result, err = actor{r}.result(g, plan, nil)
 			return backlog.Later(result, backlog.Again), plan, err
 		case deferred:
 			plan, late, actErr = r.step(ctx, g, outcome)
 		}
 	}
 	r.Metrics.planned(g.owner.Key, plan)
-	switch err := r.store(ctx, g, plan); {
+	switch err := (actor{r}).store(ctx, g, plan); {
 	case outrun(err):
 		*outcome = passOutrun
 		return reconcile.Result{RequeueAfter: conflictRetry}, plan, nil
@@ -292,7 +292,7 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 		return result, plan, errors.Join(actErr, err)
 	}
 	r.waits(ctx, g.owner.Key, plan)
-	result, err = r.result(g, plan, actErr)
+	result, err = actor{r}.result(g, plan, actErr)
 	if late {
 		return backlog.Later(result, backlog.Again), plan, err
 	}
@@ -303,8 +303,8 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 // step decides, acts, and decides again on the results. late is true if some actions were deferred.
 func (r *Reconciler) step(ctx context.Context, g *gathered, outcome *string) (plan vmi.Plan, late bool, err error) {
 	plan = vmi.Decide(g.Snapshot, r.Clock.Now())
-	late = r.deferPodPatch(g, &plan)
-	err = r.act(ctx, g, plan)
+	late = actor{r}.deferPodPatch(g, &plan)
+	err = actor{r}.act(ctx, g, plan)
 	if len(plan.Actions) > 0 {
 		*outcome = passActed
 		plan = vmi.Decide(g.Snapshot, r.Clock.Now())

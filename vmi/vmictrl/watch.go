@@ -53,6 +53,9 @@ const (
 
 var vmiGroupKind = schema.GroupKind{Group: v1.GroupVersion.Group, Kind: vmiKind}
 
+// watcher maps events of other objects to VMIs.
+type watcher struct{ *Reconciler }
+
 // controllerUID is the index function of podByController.
 func controllerUID(o client.Object) []string {
 	if c := metav1.GetControllerOf(o); c != nil && (c.Kind == vmiKind || c.Kind == podKind) {
@@ -141,7 +144,7 @@ func timed(g *v1.VirtualMachineInstance) bool {
 
 // watch declares watches of all kinds that can change a decision, except those of optional and
 // the Nodes.
-func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
+func (r watcher) watch(b *builder.Builder) *builder.Builder {
 	return r.Gate.Attach(b).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
@@ -182,7 +185,7 @@ func relieved(was, is *corev1.ResourceQuota) bool {
 
 // ofPod maps a Pod to the VirtualMachineInstance that controls it or its controlling Pod, and a
 // Pod of another owner to the VirtualMachineInstance that waits for its name.
-func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
 	c := metav1.GetControllerOf(o)
 	switch {
@@ -202,7 +205,7 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 // ownerName is the annotation of attachment and trigger Pods with the VMI's name.
 const ownerName = "kubevirt.io/owner-vmi-name"
 
-func (r *Reconciler) ofPodsPod(ctx context.Context, namespace string, c *metav1.OwnerReference) []reconcile.Request {
+func (r watcher) ofPodsPod(ctx context.Context, namespace string, c *metav1.OwnerReference) []reconcile.Request {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: c.Name}, pod); err != nil || pod.UID != c.UID {
 		return nil // the Pod belongs to no VMI, or is about to be garbage-collected
@@ -223,7 +226,7 @@ func migrated(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // claimants maps a claim to the VirtualMachineInstances that name it, and to the one in its label.
-func (r *Reconciler) claimants(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) claimants(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
 	if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
 		requests = append(requests, request(o.GetNamespace(), name))
@@ -232,27 +235,27 @@ func (r *Reconciler) claimants(ctx context.Context, o client.Object) []reconcile
 }
 
 // ofNamespaced maps an object to the VMIs of its namespace that have no Pod.
-func (r *Reconciler) ofNamespaced(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofNamespaced(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiWaiting: yes})
 }
 
 // ofNamespace maps a Namespace to its VMIs without a Pod: its labels configure Pod security.
-func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.guests(ctx, client.InNamespace(o.GetName()), client.MatchingFields{vmiWaiting: yes})
 }
 
 // allWaiting maps an object to all VMIs without a Pod.
-func (r *Reconciler) allWaiting(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r watcher) allWaiting(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiWaiting: yes})
 }
 
 // allTimed maps a Node to all VMIs that wait for topology hints.
-func (r *Reconciler) allTimed(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r watcher) allTimed(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiTimed: yes})
 }
 
 // spread maps the cluster's configuration to all VMIs.
-func (r *Reconciler) spread() handler.EventHandler {
+func (r watcher) spread() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q backlog.Queue) {
 			if !e.IsInInitialList {
@@ -265,7 +268,7 @@ func (r *Reconciler) spread() handler.EventHandler {
 }
 
 // guests lists VirtualMachineInstances from the cache.
-func (r *Reconciler) guests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+func (r watcher) guests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &list, opts...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing VirtualMachineInstances failed, event ignored")
