@@ -12,6 +12,9 @@ import (
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
+// memoryBackingPass says how the guest's memory is backed.
+type memoryBackingPass struct{ *Conversion }
+
 // memoryBacking sets how the guest's memory is allocated. Placement may have distributed it over
 // NUMA nodes already.
 func memoryBacking(c *Conversion) error {
@@ -19,15 +22,15 @@ func memoryBacking(c *Conversion) error {
 	if out == nil {
 		out = &libvirtxml.DomainMemoryBacking{}
 	}
-	page, err := c.pageSize()
+	page, err := memoryBackingPass{c}.pageSize()
 	if err != nil {
 		return err
 	}
 	hugePages(out, page)
-	if c.sharesMemory() {
+	if (memoryBackingPass{c}).sharesMemory() {
 		out.MemoryAccess = &libvirtxml.DomainMemoryAccess{Mode: "shared"}
 	}
-	memfd := c.needsMemfd()
+	memfd := memoryBackingPass{c}.needsMemfd()
 	if memfd {
 		out.MemorySource = &libvirtxml.DomainMemorySource{Type: "memfd"}
 	}
@@ -35,7 +38,7 @@ func memoryBacking(c *Conversion) error {
 		c.Domain.MemoryBacking = out
 	}
 	if c.Domain.CPU.Numa == nil && (memfd || c.Domain.MaximumMemory != nil) {
-		c.Domain.CPU.Numa = c.singleCell()
+		c.Domain.CPU.Numa = memoryBackingPass{c}.singleCell()
 	}
 	return nil
 }
@@ -52,14 +55,14 @@ func hugePages(out *libvirtxml.DomainMemoryBacking, page int64) {
 // singleCell returns one NUMA node with all CPUs and memory. QEMU shares memory by file descriptor,
 // and libvirt hotplugs memory, with NUMA nodes only. The size is rounded up to whole KiB, as
 // libvirt does, so that the guest has no less than requested.
-func (c *Conversion) singleCell() *libvirtxml.DomainNuma {
+func (c memoryBackingPass) singleCell() *libvirtxml.DomainNuma {
 	return &libvirtxml.DomainNuma{Cell: []libvirtxml.DomainCell{{
 		ID: new(uint(0)), CPUs: cpuSet(upTo(c.Domain.VCPU.Value)), Memory: (c.Domain.Memory.Value + 1023) / 1024, Unit: "KiB",
 	}}}
 }
 
 // sharesMemory reports whether another process, virtiofsd or passt, maps the guest's memory.
-func (c *Conversion) sharesMemory() bool {
+func (c memoryBackingPass) sharesMemory() bool {
 	for _, fs := range c.VMI.Spec.Domain.Devices.Filesystems {
 		if fs.Virtiofs != nil {
 			return true
@@ -75,14 +78,14 @@ func (c *Conversion) sharesMemory() bool {
 
 // needsMemfd reports whether the guest's memory is an anonymous file: with huge pages unless an
 // annotation disables it, and whenever another process maps it.
-func (c *Conversion) needsMemfd() bool {
+func (c memoryBackingPass) needsMemfd() bool {
 	m := c.VMI.Spec.Domain.Memory
 	huge := m != nil && m.Hugepages != nil && c.VMI.Annotations[v1.MemfdMemoryBackend] != "false"
 	return c.arch.numa && (huge || c.sharesMemory())
 }
 
 // pageSize returns the size of the guest's huge pages in bytes, 0 if it has none.
-func (c *Conversion) pageSize() (int64, error) {
+func (c memoryBackingPass) pageSize() (int64, error) {
 	m := c.VMI.Spec.Domain.Memory
 	if m == nil || m.Hugepages == nil {
 		return 0, nil

@@ -71,7 +71,7 @@ func scsiDriver(c *Conversion) *libvirtxml.DomainControllerDriver {
 func dedicatedSCSI(c *Conversion) bool {
 	return slices.ContainsFunc(c.Domain.Devices.Disks, func(d libvirtxml.DomainDisk) bool {
 		name := xmlspec.NameOf(d.Alias)
-		return d.Target.Bus == xmlspec.BusSCSI && c.ownThread(name) && !c.hotpluggable(name)
+		return d.Target.Bus == xmlspec.BusSCSI && ioThreadPass{c}.ownThread(name) && !ioThreadPass{c}.hotpluggable(name)
 	})
 }
 

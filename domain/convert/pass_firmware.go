@@ -19,6 +19,9 @@ const (
 	specEFI      = specFirmware + "bootloader.efi"
 )
 
+// firmwarePass converts boot and firmware.
+type firmwarePass struct{ *Conversion }
+
 // firmware sets how the guest boots: BIOS or UEFI, a kernel, and ACPI tables.
 func firmware(c *Conversion) error {
 	fw := c.VMI.Spec.Domain.Firmware
@@ -47,7 +50,7 @@ func firmware(c *Conversion) error {
 
 // secureBoot reports whether secure boot is on. That is the default; on arm64 only if libvirt
 // chooses the image, since the usual images there lack secure boot.
-func (c *Conversion) secureBoot(in *v1.EFI) bool {
+func (c firmwarePass) secureBoot(in *v1.EFI) bool {
 	if in.SecureBoot != nil {
 		return *in.SecureBoot
 	}
@@ -58,15 +61,15 @@ func (c *Conversion) secureBoot(in *v1.EFI) bool {
 // a field, so that callers need not match its text as KubeVirt's node agent does (in vain: the two
 // texts differ).
 func uefi(c *Conversion, in *v1.EFI) error {
-	secure := c.secureBoot(in)
+	secure := firmwarePass{c}.secureBoot(in)
 	protected := c.encrypted() || c.trustDomain()
-	if err := c.checkUEFI(secure, protected); err != nil {
+	if err := (firmwarePass{c}).checkUEFI(secure, protected); err != nil {
 		return err
 	}
 	if secure && !protected && c.Facts.Cluster.FirmwareAutoSelection {
 		return selectFirmware(c, in)
 	}
-	image, what := c.firmwareImage(secure)
+	image, what := firmwarePass{c}.firmwareImage(secure)
 	if image.Code == "" || image.Vars == "" && !stateless(c) {
 		return &domain.Error{
 			Object: c.object(), Field: specEFI, Reason: "the node has no UEFI image " + what,
@@ -79,13 +82,13 @@ func uefi(c *Conversion, in *v1.EFI) error {
 		loader.Type = "rom"
 		return nil
 	}
-	path, err := c.nvramPath(in)
+	path, err := firmwarePass{c}.nvramPath(in)
 	c.Domain.OS.NVRam = &libvirtxml.DomainNVRam{NVRam: path, Template: image.Vars}
 	return err
 }
 
 // checkUEFI rejects combinations that no image supports.
-func (c *Conversion) checkUEFI(secure, protected bool) error {
+func (c firmwarePass) checkUEFI(secure, protected bool) error {
 	switch {
 	case !c.arch.uefi:
 		return c.Invalid(specEFI, "UEFI is not supported on "+c.arch.name, "remove it")
@@ -99,7 +102,7 @@ func (c *Conversion) checkUEFI(secure, protected bool) error {
 }
 
 // smm reports whether the guest has system management mode.
-func (c *Conversion) smm() bool {
+func (c firmwarePass) smm() bool {
 	f := c.VMI.Spec.Domain.Features
 	return f != nil && enabled(f.SMM)
 }
@@ -111,14 +114,14 @@ func stateless(c *Conversion) bool {
 }
 
 // firmwareImage returns the node's image for the guest, and its purpose.
-func (c *Conversion) firmwareImage(secure bool) (image FirmwareImage, what string) {
+func (c firmwarePass) firmwareImage(secure bool) (image FirmwareImage, what string) {
 	f := c.Facts.Firmware
 	switch {
 	case c.trustDomain() && secure:
 		return f.TDXSecureBoot, "for TDX with secure boot"
 	case c.trustDomain():
 		return f.TDX, "for TDX"
-	case c.encrypted() && stateless(c):
+	case c.encrypted() && stateless(c.Conversion):
 		return f.SNP, "for SEV-SNP"
 	case c.encrypted():
 		return f.SEV, "for SEV"
@@ -138,14 +141,14 @@ func selectFirmware(c *Conversion, in *v1.EFI) error {
 	if c.Facts.Arch == xmlspec.ArchARM {
 		return nil
 	}
-	path, err := c.nvramPath(in)
+	path, err := firmwarePass{c}.nvramPath(in)
 	c.Domain.OS.NVRam = &libvirtxml.DomainNVRam{NVRam: path, Format: "raw"}
 	return err
 }
 
 // nvramPath returns the file of the guest's UEFI variables. Persistent variables are in another
 // directory; a node without one rejects the VMI rather than lose them.
-func (c *Conversion) nvramPath(in *v1.EFI) (string, error) {
+func (c firmwarePass) nvramPath(in *v1.EFI) (string, error) {
 	dir := c.Facts.Dir
 	if isTrue(in.Persistent) {
 		if dir = c.Facts.NVRAMDir; dir == "" {

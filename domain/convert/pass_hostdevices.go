@@ -49,7 +49,7 @@ func (p *devicePass) virtualFunctions() error {
 		}
 		address := p.Facts.SRIOV[in.Name]
 		if address == "" {
-			return p.noNetwork(in.Name, "the node has allocated no virtual function for this network")
+			return interfacePass{p.Conversion}.noNetwork(in.Name, "the node has allocated no virtual function for this network")
 		}
 		out, err := p.hostDevice(fmt.Sprintf("spec.networks[%s]", in.Name), HostDevice{PCI: address})
 		if err != nil {

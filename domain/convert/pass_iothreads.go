@@ -24,6 +24,9 @@ type threadPlan struct {
 	pool          bool
 }
 
+// ioThreadPass assigns disks to threads.
+type ioThreadPass struct{ *Conversion }
+
 // hasIOThreads reports whether the guest has I/O threads: with a policy, or if a disk requests a
 // dedicated one.
 func (c *Conversion) hasIOThreads() bool {
@@ -37,7 +40,7 @@ func (c *Conversion) hasIOThreads() bool {
 // Unlike in KubeVirt, hotplugged disks do not count: threads cannot be added while the guest runs,
 // so that such a disk would change the desired domain after the fact. They share the existing
 // threads.
-func (c *Conversion) ioThreadPlan() (threadPlan, error) {
+func (c ioThreadPass) ioThreadPlan() (threadPlan, error) {
 	if !c.hasIOThreads() {
 		return threadPlan{}, nil
 	}
@@ -73,7 +76,7 @@ func (c *Conversion) ioThreadPlan() (threadPlan, error) {
 
 // autoThreads returns the limit of policy auto: twice the requested CPUs or, without a request, the
 // limit; and one if there is an isolated emulator thread.
-func (c *Conversion) autoThreads() int64 {
+func (c ioThreadPass) autoThreads() int64 {
 	s := &c.VMI.Spec.Domain
 	if s.CPU != nil && s.CPU.DedicatedCPUPlacement && s.CPU.IsolateEmulatorThread {
 		return 1
@@ -88,7 +91,7 @@ func (c *Conversion) autoThreads() int64 {
 }
 
 // supplementalPool returns the plan of policy supplementalPool.
-func (c *Conversion) supplementalPool() (threadPlan, error) {
+func (c ioThreadPass) supplementalPool() (threadPlan, error) {
 	const field = specDomain + "ioThreads.supplementalPoolThreadCount"
 	t := c.VMI.Spec.Domain.IOThreads
 	switch {
@@ -101,7 +104,7 @@ func (c *Conversion) supplementalPool() (threadPlan, error) {
 }
 
 // hotpluggable reports whether the volume of a disk can be hotplugged.
-func (c *Conversion) hotpluggable(disk string) bool {
+func (c ioThreadPass) hotpluggable(disk string) bool {
 	c.nameParts()
 	v := c.volumes[disk]
 	return v != nil && (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable)
@@ -111,18 +114,18 @@ func (c *Conversion) hotpluggable(disk string) bool {
 // turns. Disks on other buses have none. Hotplugged disks come last and never have a dedicated one,
 // so that they change no other disk.
 func ioThreads(c *Conversion) error {
-	plan, err := c.ioThreadPlan()
+	plan, err := ioThreadPass{c}.ioThreadPlan()
 	if err != nil || plan.total == 0 {
 		return err
 	}
 	c.Domain.IOThreads = plan.total
 	next, own := uint(1), plan.shared+1
-	for _, d := range c.threadedDisks() {
+	for _, d := range (ioThreadPass{c}).threadedDisks() {
 		name := xmlspec.NameOf(d.Alias)
 		switch {
 		case plan.pool:
 			d.Driver.IOThreads = plan.all()
-		case c.ownThread(name) && !c.hotpluggable(name):
+		case ioThreadPass{c}.ownThread(name) && !ioThreadPass{c}.hotpluggable(name):
 			d.Driver.IOThread = new(own)
 			own++
 		default:
@@ -151,7 +154,7 @@ func (p threadPlan) after(id uint) uint {
 }
 
 // threadedDisks lists the disks that support I/O threads, hotplugged ones last.
-func (c *Conversion) threadedDisks() []*libvirtxml.DomainDisk {
+func (c ioThreadPass) threadedDisks() []*libvirtxml.DomainDisk {
 	var lasting, passing []*libvirtxml.DomainDisk
 	for i := range c.Domain.Devices.Disks {
 		switch d := &c.Domain.Devices.Disks[i]; {
@@ -166,7 +169,7 @@ func (c *Conversion) threadedDisks() []*libvirtxml.DomainDisk {
 }
 
 // ownThread reports whether the spec requests a dedicated I/O thread for a disk.
-func (c *Conversion) ownThread(disk string) bool {
+func (c ioThreadPass) ownThread(disk string) bool {
 	c.nameParts()
 	return c.ownThreads[disk]
 }

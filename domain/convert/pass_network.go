@@ -29,6 +29,9 @@ const (
 // cardModels are the interface models that KubeVirt accepts.
 var cardModels = []string{"e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", xmlspec.BusVirtio}
 
+// interfacePass converts networks and interfaces.
+type interfacePass struct{ *Conversion }
+
 // MAC returns the hardware address of an interface that has one neither in the spec nor on the
 // Pod's link. It is locally administered, and the same on every node and after every restart.
 func MAC(uid types.UID, name string) string {
@@ -47,25 +50,25 @@ func interfaces(c *Conversion) error {
 			return c.Invalid(field+".name", fmt.Sprintf("Duplicate value: %q", in.Name), "use a unique name for each interface")
 		}
 		seen[in.Name] = true
-		if err := c.checkInterface(field, in); err != nil {
+		if err := (interfacePass{c}).checkInterface(field, in); err != nil {
 			return err
 		}
 		if in.State == v1.InterfaceStateAbsent {
 			continue // its network may be removed already
 		}
-		if err := c.checkBinding(field, in); err != nil {
+		if err := (interfacePass{c}).checkBinding(field, in); err != nil {
 			return err
 		}
 		if in.SRIOV != nil {
 			continue
 		}
 		if in.Binding != nil && !slices.Contains(c.Facts.Cluster.TapBindings, in.Binding.Name) {
-			if err := c.leftToSidecar(field, in); err != nil {
+			if err := (interfacePass{c}).leftToSidecar(field, in); err != nil {
 				return err
 			}
 			continue
 		}
-		out, err := c.networkInterface(field, in)
+		out, err := interfacePass{c}.networkInterface(field, in)
 		if err != nil {
 			return err
 		}
@@ -76,7 +79,7 @@ func interfaces(c *Conversion) error {
 
 // leftToSidecar rejects an interface whose binding plugin has no tap device, unless the sidecar of
 // the plugin is called to add it.
-func (c *Conversion) leftToSidecar(field string, in *v1.Interface) error {
+func (c interfacePass) leftToSidecar(field string, in *v1.Interface) error {
 	if c.Facts.Services.Hooks {
 		return nil
 	}
@@ -89,7 +92,7 @@ func (c *Conversion) leftToSidecar(field string, in *v1.Interface) error {
 
 func interfaceField(i int) string { return fmt.Sprintf("%sinterfaces[%d]", specDevices, i) }
 
-func (c *Conversion) networkInterface(field string, in *v1.Interface) (*libvirtxml.DomainInterface, error) {
+func (c interfacePass) networkInterface(field string, in *v1.Interface) (*libvirtxml.DomainInterface, error) {
 	mac, err := c.macAddress(field, in)
 	if err != nil {
 		return nil, err
@@ -119,7 +122,7 @@ func (c *Conversion) networkInterface(field string, in *v1.Interface) (*libvirtx
 }
 
 // bootAndLink sets boot order, boot ROM and link state.
-func (c *Conversion) bootAndLink(in *v1.Interface, out *libvirtxml.DomainInterface) {
+func (c interfacePass) bootAndLink(in *v1.Interface, out *libvirtxml.DomainInterface) {
 	if in.BootOrder != nil {
 		out.Boot = &libvirtxml.DomainDeviceBoot{Order: *in.BootOrder}
 	}
@@ -135,7 +138,7 @@ func (c *Conversion) bootAndLink(in *v1.Interface, out *libvirtxml.DomainInterfa
 
 // connectInterface connects an interface to its backend on the node: passt, a tap device, or a bridge to which
 // libvirt attaches it.
-func (c *Conversion) connectInterface(field string, in *v1.Interface, out *libvirtxml.DomainInterface) error {
+func (c interfacePass) connectInterface(field string, in *v1.Interface, out *libvirtxml.DomainInterface) error {
 	link := c.Facts.Links[in.Name]
 	if link.MTU > 0 {
 		out.MTU = &libvirtxml.DomainInterfaceMTU{Size: link.MTU}
@@ -160,7 +163,7 @@ func (c *Conversion) connectInterface(field string, in *v1.Interface, out *libvi
 	return nil
 }
 
-func (c *Conversion) noNetwork(name, reason string) error {
+func (c interfacePass) noNetwork(name, reason string) error {
 	return &domain.Error{
 		Object: c.object(), Field: fmt.Sprintf("spec.networks[%s]", name),
 		Reason: reason, Remedy: "set the network up on the node", Err: domain.ErrNotFound,
@@ -169,7 +172,7 @@ func (c *Conversion) noNetwork(name, reason string) error {
 
 // vhost returns the driver options of a virtio interface: one queue per CPU if requested, and
 // bounce buffers for guests with encrypted memory. Nil for the defaults.
-func (c *Conversion) vhost() *libvirtxml.DomainInterfaceDriver {
+func (c interfacePass) vhost() *libvirtxml.DomainInterfaceDriver {
 	out := &libvirtxml.DomainInterfaceDriver{Name: "vhost"}
 	if isTrue(c.VMI.Spec.Domain.Devices.NetworkInterfaceMultiQueue) {
 		out.Queues = uint(min(xmlspec.TopologyOf(&c.VMI.Spec.Domain).Count(), maxQueues))
@@ -188,7 +191,7 @@ var removedBindings = []string{"slirp", "macvtap", "passt"}
 
 // checkBinding requires exactly one binding, and a network with the name of the interface.
 // Masquerade and bridge are attached alike: the network setup of the node translates addresses.
-func (c *Conversion) checkBinding(field string, in *v1.Interface) error {
+func (c interfacePass) checkBinding(field string, in *v1.Interface) error {
 	m := &in.InterfaceBindingMethod
 	var named []string
 	for _, b := range []struct {
@@ -221,7 +224,7 @@ func (c *Conversion) checkBinding(field string, in *v1.Interface) error {
 }
 
 // checkInterface rejects values that would otherwise fail when the guest starts.
-func (c *Conversion) checkInterface(field string, in *v1.Interface) error {
+func (c interfacePass) checkInterface(field string, in *v1.Interface) error {
 	switch {
 	case in.Model != "" && !slices.Contains(cardModels, in.Model):
 		return c.Invalid(field+".model", fmt.Sprintf("Unsupported value: %q", in.Model), "use one of "+strings.Join(cardModels, ", "))
@@ -236,7 +239,7 @@ func (c *Conversion) checkInterface(field string, in *v1.Interface) error {
 	return c.checkState(field, in)
 }
 
-func (c *Conversion) checkState(field string, in *v1.Interface) error {
+func (c interfacePass) checkState(field string, in *v1.Interface) error {
 	switch in.State {
 	case "", v1.InterfaceStateLinkUp, v1.InterfaceStateAbsent:
 		return nil
@@ -251,7 +254,7 @@ func (c *Conversion) checkState(field string, in *v1.Interface) error {
 
 // macAddress returns the normalized address of the spec, else that of the Pod's link, else a
 // derived one.
-func (c *Conversion) macAddress(field string, in *v1.Interface) (string, error) {
+func (c interfacePass) macAddress(field string, in *v1.Interface) (string, error) {
 	address := in.MacAddress
 	if link := c.Facts.Links[in.Name].MAC; address == "" && link != "" {
 		address, field = link, fmt.Sprintf("spec.networks[%s]", in.Name)

@@ -16,7 +16,7 @@ import (
 // that node, and the distances to the others.
 func (p *pinning) passNUMA() error {
 	const field = specCPU + "numa.guestMappingPassthrough"
-	page, err := p.pageSize()
+	page, err := memoryBackingPass{p.Conversion}.pageSize()
 	switch {
 	case err != nil:
 		return err

@@ -25,7 +25,7 @@ var istioPorts = []uint{15000, 15001, 15004, 15006, 15008, 15009, 15020, 15021, 
 
 // passt connects an interface to passt, which libvirt starts and which forwards traffic of the
 // Pod's link.
-func (c *Conversion) passt(field string, in *v1.Interface, out *libvirtxml.DomainInterface) error {
+func (c interfacePass) passt(field string, in *v1.Interface, out *libvirtxml.DomainInterface) error {
 	link := c.Facts.Links[in.Name].Passt
 	if link == "" {
 		return c.noNetwork(in.Name, "the node does not know the Pod's link for passt")
@@ -45,7 +45,7 @@ func (c *Conversion) passt(field string, in *v1.Interface, out *libvirtxml.Domai
 
 // portForward lists the ports that passt forwards: all ports of both protocols if the spec lists
 // none. Those of a service mesh's proxy are excluded.
-func (c *Conversion) portForward(field string, ports []v1.Port) ([]libvirtxml.DomainInterfaceSourcePortForward, error) {
+func (c interfacePass) portForward(field string, ports []v1.Port) ([]libvirtxml.DomainInterfaceSourcePortForward, error) {
 	named, err := c.portsByProtocol(field, ports)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (c *Conversion) portForward(field string, ports []v1.Port) ([]libvirtxml.Do
 	return out, nil
 }
 
-func (c *Conversion) portsByProtocol(field string, ports []v1.Port) (map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange, error) {
+func (c interfacePass) portsByProtocol(field string, ports []v1.Port) (map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange, error) {
 	named := map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange{}
 	for i, p := range ports {
 		field := fmt.Sprintf("%s.ports[%d]", field, i)

@@ -111,7 +111,7 @@ func (p *pinning) pinIOThread(id uint, set string) {
 // supplementalThreads pins each I/O thread of a supplemental pool to an exclusive host thread. It
 // runs before emulator, whose number of threads depends on it.
 func (p *pinning) supplementalThreads() error {
-	plan, err := p.ioThreadPlan()
+	plan, err := ioThreadPass{p.Conversion}.ioThreadPlan()
 	if err != nil || !plan.pool {
 		return err
 	}
@@ -155,7 +155,7 @@ func (p *pinning) emulator() error {
 // With an isolated emulator thread, KubeVirt pins only the first I/O thread, and the others run
 // anywhere, including on the CPUs dedicated to the guest; here all of them are pinned.
 func (p *pinning) ioThreads() error {
-	plan, err := p.ioThreadPlan()
+	plan, err := ioThreadPass{p.Conversion}.ioThreadPlan()
 	if err != nil || plan.pool {
 		return err
 	}

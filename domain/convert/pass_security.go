@@ -21,6 +21,9 @@ const (
 	snpPolicy         = 0x30000
 )
 
+// launchSecurityPass converts confidential computing.
+type launchSecurityPass struct{ *Conversion }
+
 // encrypted reports whether the host cannot read the guest's memory, so that virtio devices have to
 // use the platform's DMA API (driver iommu=on): with AMD SEV in all variants, and secure execution
 // of s390x. Intel TDX does not need it.
@@ -46,7 +49,7 @@ func launchSecurity(c *Conversion) error {
 	if ls == nil {
 		return nil
 	}
-	if named, err := c.checkLaunchSecurity(); err != nil || !named {
+	if named, err := (launchSecurityPass{c}).checkLaunchSecurity(); err != nil || !named {
 		return err
 	}
 	out := &libvirtxml.DomainLaunchSecurity{}
@@ -61,14 +64,14 @@ func launchSecurity(c *Conversion) error {
 	case ls.SNP != nil:
 		out.SEVSNP = &libvirtxml.DomainLaunchSecuritySEVSNP{Policy: new(uint64(snpPolicy))}
 	default:
-		return c.tdx(out)
+		return launchSecurityPass{c}.tdx(out)
 	}
 	return nil
 }
 
 // checkLaunchSecurity reports whether the spec requests a protection that has an element, and
 // rejects what is not supported.
-func (c *Conversion) checkLaunchSecurity() (named bool, err error) {
+func (c launchSecurityPass) checkLaunchSecurity() (named bool, err error) {
 	const field = specDomain + "launchSecurity"
 	ls := c.VMI.Spec.Domain.LaunchSecurity
 	ways := 0
@@ -94,7 +97,7 @@ func (c *Conversion) checkLaunchSecurity() (named bool, err error) {
 
 // tdx configures a trust domain. The annotation holds the socket of the quote generation service,
 // which attestation requires.
-func (c *Conversion) tdx(out *libvirtxml.DomainLaunchSecurity) error {
+func (c launchSecurityPass) tdx(out *libvirtxml.DomainLaunchSecurity) error {
 	out.TDX = &libvirtxml.DomainLaunchSecurityTDX{}
 	socket := c.VMI.Annotations[v1.QGSSocketPathAnnotation]
 	if socket == "" {

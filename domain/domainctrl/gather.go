@@ -197,13 +197,13 @@ func here(s *plan.Snapshot) bool {
 // guest may open from then on.
 func (r gatherer) convert(ctx context.Context, s *plan.Snapshot) {
 	if s.PrepareError == nil {
-		s.Migrations, s.PrepareError = r.Workspace.migrations(ctx)
+		s.Migrations, s.PrepareError = nodeFacts{r.Workspace}.migrations(ctx)
 	}
 	if s.PrepareError == nil {
 		s.Desired, s.PrepareError = convert.Convert(s.VMI, s.Facts)
 	}
 	if s.PrepareError == nil {
-		s.PrepareError = r.Workspace.allow(ctx, s.VMI, running(s), s.Desired)
+		s.PrepareError = deviceAccess{r.Workspace}.allow(ctx, s.VMI, running(s), s.Desired)
 	}
 }
 

@@ -25,7 +25,7 @@ func (r gatherer) files(ctx context.Context, s *plan.Snapshot, host domain.Host)
 	}
 	s.Facts, s.PrepareError = r.Workspace.Prepare(ctx, at, host)
 	s.Destinations = r.destinations(ctx, s.VMI)
-	return r.Workspace.retain(ctx, s.VMI, running(s))
+	return deviceAccess{r.Workspace}.retain(ctx, s.VMI, running(s))
 }
 
 // running returns the definition of a VMI's live domain on this node; nil if there is none.

@@ -53,8 +53,11 @@ type Networks interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// deviceAccess lets a domain use the devices of its hotplugged volumes.
+type deviceAccess struct{ *Workspace }
+
 // networks prepares the VMI's networks.
-func (w *Workspace) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
+func (w deviceAccess) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
 	for _, n := range vmi.Spec.Networks {
 		f.Bridges[n.Name] = w.Bridge
 	}
@@ -70,7 +73,7 @@ func (w *Workspace) networks(ctx context.Context, vmi *v1.VirtualMachineInstance
 }
 
 // release removes what other parts of the node have made for the VMI.
-func (w *Workspace) release(ctx context.Context, uid types.UID) error {
+func (w deviceAccess) release(ctx context.Context, uid types.UID) error {
 	var errs []error
 	if w.Volumes != nil {
 		errs = append(errs, w.Volumes.Release(ctx, uid))
@@ -86,7 +89,7 @@ func (w *Workspace) release(ctx context.Context, uid types.UID) error {
 
 // retain removes unplugged volumes: those that the object names no more and that the live domain,
 // if there is one, has released.
-func (w *Workspace) retain(ctx context.Context, vmi *v1.VirtualMachineInstance, live *libvirtxml.Domain) error {
+func (w deviceAccess) retain(ctx context.Context, vmi *v1.VirtualMachineInstance, live *libvirtxml.Domain) error {
 	if w.Volumes == nil {
 		return nil
 	}
@@ -101,7 +104,7 @@ func (w *Workspace) retain(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 }
 
 // allow lets the guest open the devices of the domains.
-func (w *Workspace) allow(ctx context.Context, vmi *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
+func (w deviceAccess) allow(ctx context.Context, vmi *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
 	if w.Devices == nil {
 		return nil
 	}
@@ -112,7 +115,7 @@ func (w *Workspace) allow(ctx context.Context, vmi *v1.VirtualMachineInstance, d
 }
 
 // hotplugged returns the location of a volume that a Pod of its own carries.
-func (w *Workspace) hotplugged(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w deviceAccess) hotplugged(ctx context.Context, v volume) (convert.DiskSource, error) {
 	src, err := w.Volumes.Hotplugged(ctx, v.vmi, v.Volume)
 	if err != nil {
 		return convert.DiskSource{}, v.fault("name", fmt.Sprintf("cannot mount hotplugged volume %q", v.Name), "check the Pod that carries it", err)

@@ -16,8 +16,11 @@ import (
 // of its Pod.
 type DedicatedCPUs func(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]uint, error)
 
+// nodeFacts reads what a conversion has to know of the node.
+type nodeFacts struct{ *Workspace }
+
 // describe fills in the facts of the node and the cluster, the same for every VMI.
-func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host, f *convert.Facts) error {
+func (w nodeFacts) describe(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host, f *convert.Facts) error {
 	var kv *v1.KubeVirt
 	var err error
 	if w.Settings != nil {
@@ -43,7 +46,7 @@ func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance
 }
 
 // migrations returns the cluster's migration configuration; nil for KubeVirt's defaults.
-func (w *Workspace) migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
+func (w nodeFacts) migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
 	if w.Settings == nil {
 		return nil, nil
 	}

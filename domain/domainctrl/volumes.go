@@ -167,7 +167,7 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 		return w.arrived(ctx, v), nil
 	}
 	if w.Volumes != nil && v.attached() {
-		return w.hotplugged(ctx, v)
+		return deviceAccess{w}.hotplugged(ctx, v)
 	}
 	for _, k := range kinds {
 		if !k.applies(v.Volume) {
@@ -198,7 +198,7 @@ func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
 		return convert.DiskSource{}
 	}
 	if w.Volumes != nil {
-		src, err := w.hotplugged(ctx, v)
+		src, err := deviceAccess{w}.hotplugged(ctx, v)
 		if err != nil {
 			return convert.DiskSource{}
 		}

@@ -119,7 +119,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if f.Emulation, err = w.emulation(ctx, host); err != nil {
 		return f, err
 	}
-	if err := w.describe(ctx, vmi, host, &f); err != nil {
+	if err := (nodeFacts{w}).describe(ctx, vmi, host, &f); err != nil {
 		return f, err
 	}
 	// Before any path that the VMI's author chose is opened.
@@ -132,7 +132,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return f, fmt.Errorf("domainctrl: directory of the VMI: %w", err)
 	}
-	if err := w.networks(ctx, vmi, &f); err != nil {
+	if err := (deviceAccess{w}).networks(ctx, vmi, &f); err != nil {
 		return f, err
 	}
 	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
@@ -165,7 +165,7 @@ func (w *Workspace) Clear(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	if err := w.release(ctx, uid); err != nil {
+	if err := (deviceAccess{w}).release(ctx, uid); err != nil {
 		return err
 	}
 	return w.Remove(uid)

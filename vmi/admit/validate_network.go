@@ -32,29 +32,32 @@ var networkRules = []rule{
 // netName matches valid names of networks and interfaces: they become parts of device names and of arguments.
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
+// networkChecker validates networks and interfaces.
+type networkChecker struct{ *checker }
+
 // netNames reports names that are invalid, duplicate or without a counterpart.
-func (k *checker) netNames(list *field.Path, all, counterparts []string, other string) {
+func (k networkChecker) netNames(list *field.Path, all, counterparts []string, other string) {
 	taken := names{}
 	for i, name := range all {
 		at := list.Index(i).Child("name")
 		if !netName.MatchString(name) {
 			k.invalid(at, name, "must be a valid network name", "use 1 to 63 letters, digits, - and _")
 		}
-		taken.take(k, at, name)
+		taken.take(k.checker, at, name)
 		if !slices.Contains(counterparts, name) {
 			k.invalid(at, name, "is not defined in "+other, "add it to "+other+", or remove it")
 		}
 	}
 }
 
-func (k *checker) networkNames() (all []string) {
+func (k networkChecker) networkNames() (all []string) {
 	for i := range k.spec.Networks {
 		all = append(all, k.spec.Networks[i].Name)
 	}
 	return all
 }
 
-func (k *checker) interfaceNames() (all []string) {
+func (k networkChecker) interfaceNames() (all []string) {
 	for i := range k.devices.Interfaces {
 		all = append(all, k.devices.Interfaces[i].Name)
 	}
@@ -62,11 +65,11 @@ func (k *checker) interfaceNames() (all []string) {
 }
 
 func checkNetworks(k *checker) {
-	k.netNames(atNetworks, k.networkNames(), k.interfaceNames(), atInterfaces.String())
+	networkChecker{k}.netNames(atNetworks, networkChecker{k}.networkNames(), networkChecker{k}.interfaceNames(), atInterfaces.String())
 }
 
 func checkInterfaces(k *checker) {
-	k.netNames(atInterfaces, k.interfaceNames(), k.networkNames(), atNetworks.String())
+	networkChecker{k}.netNames(atInterfaces, networkChecker{k}.interfaceNames(), networkChecker{k}.networkNames(), atNetworks.String())
 }
 
 func checkNetworkSources(k *checker) {
@@ -75,17 +78,17 @@ func checkNetworkSources(k *checker) {
 		k.only(at, chosen(alternative{"pod", n.Pod != nil}, alternative{"multus", n.Multus != nil}, alternative{"resourceClaim", n.ResourceClaim != nil}), "pod or multus")
 		switch {
 		case n.Pod != nil:
-			k.cidr(at.Child("pod", "vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
-			k.cidr(at.Child("pod", "vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
+			networkChecker{k}.cidr(at.Child("pod", "vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
+			networkChecker{k}.cidr(at.Child("pod", "vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
 		case n.Multus != nil:
-			k.attachment(at.Child("multus", "networkName"), n.Multus.NetworkName)
+			networkChecker{k}.attachment(at.Child("multus", "networkName"), n.Multus.NetworkName)
 		case n.ResourceClaim != nil:
 			k.claim(at.Child("resourceClaim"), n.ResourceClaim)
 		}
 	}
 }
 
-func (k *checker) cidr(at *field.Path, text string, v6 bool) {
+func (k networkChecker) cidr(at *field.Path, text string, v6 bool) {
 	if text == "" {
 		return
 	}
@@ -95,7 +98,7 @@ func (k *checker) cidr(at *field.Path, text string, v6 bool) {
 }
 
 // attachment reports an invalid name of a NetworkAttachmentDefinition.
-func (k *checker) attachment(at *field.Path, reference string) {
+func (k networkChecker) attachment(at *field.Path, reference string) {
 	if reference == "" {
 		k.required(at, "must be set", "use the name of a NetworkAttachmentDefinition")
 		return
@@ -150,12 +153,12 @@ func checkBindings(k *checker) {
 			k.only(at, all, "")
 			continue
 		}
-		k.binding(at.Child(slices.Concat(all, []string{"bridge"})[0]), in, onPod[in.Name], networks[in.Name])
+		networkChecker{k}.binding(at.Child(slices.Concat(all, []string{"bridge"})[0]), in, onPod[in.Name], networks[in.Name])
 	}
 }
 
 // binding checks the binding of an interface, by default a bridge.
-func (k *checker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
+func (k networkChecker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
 	switch {
 	case in.DeprecatedSlirp != nil || in.DeprecatedMacvtap != nil || in.DeprecatedPasst != nil:
 		k.forbidden(at, "was removed from KubeVirt", "use masquerade, bridge or passtBinding")
@@ -171,13 +174,13 @@ func (k *checker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
 }
 
 // secondary reports bindings with address translation, which only the Pod network supports.
-func (k *checker) secondary(at *field.Path, in *v1.Interface) {
+func (k networkChecker) secondary(at *field.Path, in *v1.Interface) {
 	if in.Masquerade != nil || in.PasstBinding != nil {
 		k.invalid(at, "{}", "is supported for the Pod network only", "use bridge, or change the network to pod")
 	}
 }
 
-func (k *checker) plugin(at *field.Path, name string) {
+func (k networkChecker) plugin(at *field.Path, name string) {
 	if _, registered := k.config.NetworkBindings[name]; !registered {
 		k.invalid(at, name, "network binding plugin is not registered", "register it in spec.configuration.network.binding of the KubeVirt object")
 	}
@@ -231,7 +234,7 @@ func checkPorts(k *checker) {
 		for j, p := range in.Ports {
 			at := list.Index(j)
 			oneOf(k, at.Child("protocol"), p.Protocol, string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP))
-			k.port(at.Child("port"), p.Port)
+			networkChecker{k}.port(at.Child("port"), p.Port)
 			if p.Name != "" {
 				k.text(at.Child("name"), p.Name, validation.IsValidPortName, "use at most 15 lower case letters, digits and dashes")
 				taken.take(k, at.Child("name"), p.Name)
@@ -242,8 +245,8 @@ func checkPorts(k *checker) {
 			k.invalid(list, len(in.PortRanges), "require masquerade and no ports", "list the ports in ports")
 		}
 		for j, r := range in.PortRanges {
-			k.port(list.Index(j).Child("start"), r.Start)
-			k.port(list.Index(j).Child("end"), r.End)
+			networkChecker{k}.port(list.Index(j).Child("start"), r.Start)
+			networkChecker{k}.port(list.Index(j).Child("end"), r.End)
 			if r.End < r.Start {
 				k.invalid(list.Index(j).Child("end"), r.End, fmt.Sprintf("must not be below the start, %d", r.Start), "swap them")
 			}
@@ -251,7 +254,7 @@ func checkPorts(k *checker) {
 	}
 }
 
-func (k *checker) port(at *field.Path, port int32) {
+func (k networkChecker) port(at *field.Path, port int32) {
 	if port < 1 || port > math.MaxUint16 {
 		k.invalid(at, port, "must be a valid port number", "use 1 to 65535")
 	}

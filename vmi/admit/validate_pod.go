@@ -150,5 +150,5 @@ func (k *checker) probePort(at *field.Path, port intstr.IntOrString) {
 		k.text(at, port.StrVal, validation.IsValidPortName, "use the name of a port, or a number from 1 to 65535")
 		return
 	}
-	k.port(at, port.IntVal)
+	networkChecker{k}.port(at, port.IntVal)
 }

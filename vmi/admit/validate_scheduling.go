@@ -22,6 +22,9 @@ var schedulingRules = []rule{
 	{"pod-affinity", checkPodAffinity},
 }
 
+// schedulingChecker validates what the scheduler reads.
+type schedulingChecker struct{ *checker }
+
 func checkNodeSelector(k *checker) {
 	at := atSpec.Child("nodeSelector")
 	for _, key := range slices.Sorted(maps.Keys(k.spec.NodeSelector)) {
@@ -40,7 +43,7 @@ func checkTolerations(k *checker) {
 			k.text(at.Child("key"), t.Key, validation.IsQualifiedName, useKey)
 		}
 		oneOf(k, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
-		k.tolerated(at.Child("value"), t)
+		schedulingChecker{k}.tolerated(at.Child("value"), t)
 		oneOf(k, at.Child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
 			k.invalid(at.Child("tolerationSeconds"), *t.TolerationSeconds, "is supported for effect NoExecute only", "use that effect, or remove the seconds")
@@ -48,7 +51,7 @@ func checkTolerations(k *checker) {
 	}
 }
 
-func (k *checker) tolerated(at *field.Path, t *corev1.Toleration) {
+func (k schedulingChecker) tolerated(at *field.Path, t *corev1.Toleration) {
 	switch t.Operator {
 	case "", corev1.TolerationOpEqual:
 		k.text(at, t.Value, validation.IsValidLabelValue, useLabel)
@@ -78,12 +81,12 @@ func checkSpread(k *checker) {
 		if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
 			k.invalid(at.Child("minDomains"), *c.MinDomains, "must be positive and requires DoNotSchedule", "use 1 or more, with DoNotSchedule")
 		}
-		k.selector(at.Child("labelSelector"), c.LabelSelector)
+		schedulingChecker{k}.selector(at.Child("labelSelector"), c.LabelSelector)
 	}
 }
 
 // selector reports the errors of Kubernetes' validation of a label selector.
-func (k *checker) selector(at *field.Path, s *metav1.LabelSelector) {
+func (k schedulingChecker) selector(at *field.Path, s *metav1.LabelSelector) {
 	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at) {
 		err.Detail += " (correct the selector, or remove it)"
 		k.errs = append(k.errs, err)
@@ -101,23 +104,23 @@ func checkNodeAffinity(k *checker) {
 			k.required(at, "must not be empty", "add a term, or remove the affinity")
 		}
 		for i := range r.NodeSelectorTerms {
-			k.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
+			schedulingChecker{k}.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
 		}
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		p, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
-		k.weight(at, p.Weight)
-		k.nodeTerm(at.Child("preference"), &p.Preference)
+		schedulingChecker{k}.weight(at, p.Weight)
+		schedulingChecker{k}.nodeTerm(at.Child("preference"), &p.Preference)
 	}
 }
 
-func (k *checker) weight(at *field.Path, weight int32) {
+func (k schedulingChecker) weight(at *field.Path, weight int32) {
 	if weight < 1 || weight > 100 {
 		k.invalid(at.Child("weight"), weight, "is out of range", "use 1 to 100")
 	}
 }
 
-func (k *checker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
+func (k schedulingChecker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		r, at := &t.MatchExpressions[i], at.Child("matchExpressions").Index(i)
 		k.text(at.Child("key"), r.Key, validation.IsQualifiedName, useKey)
@@ -140,14 +143,14 @@ func (k *checker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
 
 func checkPodAffinity(k *checker) {
 	if a := k.spec.Affinity; a != nil && a.PodAffinity != nil {
-		k.podTerms(atSpec.Child("affinity", "podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.Child("affinity", "podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := k.spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		k.podTerms(atSpec.Child("affinity", "podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.Child("affinity", "podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
-func (k *checker) podTerms(at *field.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+func (k schedulingChecker) podTerms(at *field.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 	term := func(at *field.Path, t *corev1.PodAffinityTerm) {
 		k.text(at.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName, "use a label of nodes, such as kubernetes.io/hostname")
 		k.selector(at.Child("labelSelector"), t.LabelSelector)
