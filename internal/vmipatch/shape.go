@@ -16,6 +16,7 @@ import (
 // document is the part of the object that a patch may change or test.
 type document struct {
 	Metadata metadata                        `json:"metadata"`
+	Spec     spec                            `json:"spec"`
 	Status   v1.VirtualMachineInstanceStatus `json:"status"`
 }
 
@@ -27,6 +28,15 @@ type metadata struct {
 	DeletionTimestamp string `json:"deletionTimestamp,omitempty"`
 }
 
+// spec is what guards test of the spec, which no patch changes.
+type spec struct {
+	Volumes []volume `json:"volumes,omitempty"`
+}
+
+type volume struct {
+	Name string `json:"name"`
+}
+
 var documentType = reflect.TypeFor[document]()
 
 // documentOf returns the object as untyped JSON. Numbers keep their encoding.
@@ -34,6 +44,9 @@ func documentOf(vmi *v1.VirtualMachineInstance) (map[string]any, error) {
 	d := document{Status: vmi.Status, Metadata: metadata{
 		Labels: vmi.Labels, Annotations: vmi.Annotations, Finalizers: vmi.Finalizers,
 	}}
+	for i := range vmi.Spec.Volumes {
+		d.Spec.Volumes = append(d.Spec.Volumes, volume{vmi.Spec.Volumes[i].Name})
+	}
 	raw, err := json.Marshal(vmi.DeletionTimestamp)
 	if err == nil {
 		err = json.Unmarshal(raw, &d.Metadata.DeletionTimestamp)

@@ -184,6 +184,10 @@ func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Act
 		return err
 	}
 	r.moves.Note(g.key, next) // for the agents of the nodes
+	guards := decisive
+	if a.Change.TargetNode != "" {
+		guards = slices.Concat(decisive, plugged)
+	}
 	err := vmipatch.Write(was, next, func(patch []byte) error {
 		answer := &v1.VirtualMachineInstance{}
 		answer.Namespace, answer.Name, answer.ResourceVersion = was.Namespace, was.Name, was.ResourceVersion
@@ -192,7 +196,7 @@ func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Act
 		}
 		g.VMI = answer
 		return nil
-	}, decisive...)
+	}, guards...)
 	if err != nil {
 		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
@@ -207,6 +211,10 @@ var decisive = []vmipatch.Guard{
 	vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("migrationState"),
 	vmipatch.Annotation(handoff.Annotation), vmipatch.Label(v1.NodeNameLabel), vmipatch.Label(v1.MigrationTargetNodeNameLabel),
 }
+
+// plugged are the fields by which a handoff knows the volumes that the target has to attach. A VMI that was read before one was
+// hotplugged is not handed off, as its domain could not run at the target.
+var plugged = []vmipatch.Guard{vmipatch.Volumes, vmipatch.VolumePhases}
 
 // Deletes migrations that ended long ago.
 //

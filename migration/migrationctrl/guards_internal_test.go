@@ -112,6 +112,36 @@ func TestChangeVMI_GuestThatHasChangedIsNotWritten(t *testing.T) {
 	}
 }
 
+// A handoff depends on the volumes of the VMI as well; other changes of it do not.
+func TestChangeVMI_HandoffAwaitsVolumes(t *testing.T) {
+	hotplug := func(g *v1.VirtualMachineInstance) { g.Spec.Volumes = append(g.Spec.Volumes, v1.Volume{Name: "plug"}) }
+	attach := func(g *v1.VirtualMachineInstance) { g.Status.VolumeStatus[0].Phase = v1.VolumeReady }
+	for name, r := range map[string]struct {
+		edit    func(*v1.VirtualMachineInstance)
+		change  migration.VMIChange
+		refused bool
+	}{
+		"a volume is hotplugged":             {hotplug, migration.VMIChange{TargetNode: "node-2"}, true},
+		"a volume is attached":               {attach, migration.VMIChange{TargetNode: "node-2"}, true},
+		"neither":                            {func(g *v1.VirtualMachineInstance) { g.Status.Reason = "x" }, migration.VMIChange{TargetNode: "node-2"}, false},
+		"a volume is hotplugged, no handoff": {hotplug, migration.VMIChange{Labels: map[string]string{"moves": "yes"}}, false},
+		"a volume is attached, no handoff":   {attach, migration.VMIChange{Labels: map[string]string{"moves": "yes"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, g := stored(t, interceptor.Funcs{})
+			s.somebody(t, g.VMI, func() {
+				g.VMI.Spec.Volumes = []v1.Volume{{Name: "disk"}}
+				g.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", Phase: v1.VolumeBound}}
+			})
+			vmi := g.VMI.DeepCopy()
+			s.somebody(t, vmi, func() { r.edit(vmi) })
+			if err := s.r.changeVMI(t.Context(), g, migration.Action{Change: &r.change}); (err != nil) != r.refused {
+				t.Errorf("refused: %v", err)
+			}
+		})
+	}
+}
+
 // A Pod that has the name by now is another one, and that the old one is to go is awaited.
 func TestDeletePod_NamesOneIncarnationAndIsAwaited(t *testing.T) {
 	var guard *types.UID
