@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // callCases are about properties of all calls.

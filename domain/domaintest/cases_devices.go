@@ -5,8 +5,9 @@ package domaintest
 import (
 	"errors"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // deviceCases are about attaching, changing and detaching devices of each class.

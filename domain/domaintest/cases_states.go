@@ -5,8 +5,9 @@ package domaintest
 import (
 	"fmt"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // states are those a domain may be in when an operation is applied, and how to get there.

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // Driver is the subject of [Conformance]: a hypervisor and how to provoke it. Only Hypervisor and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // snapshot is a stored state.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"k8s.io/utils/clock"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // Hypervisor is a hypervisor in memory. Make one with [New]; it is safe for concurrent use.

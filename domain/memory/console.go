@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -8,8 +8,9 @@ import (
 	"io"
 	"sync"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // Print makes the guest write to its serial console. The text is lost unless the console is open.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // lockedDevice attaches, detaches or updates a disk, a network card, a host device or

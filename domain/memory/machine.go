@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
 	"fmt"
 	"slices"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // defaultDiskSize is the size of disks without one, 1 GiB.
