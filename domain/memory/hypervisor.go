@@ -19,6 +19,24 @@ import (
 
 // Hypervisor is a hypervisor in memory. Make one with [New]; it is safe for concurrent use.
 type Hypervisor struct {
+	*state
+	operations
+	hardware
+	node
+	guestAgents
+	consoles
+	snapshots
+	statistics
+	migrations
+	connections
+	source
+	target
+	injection
+	actions
+}
+
+// state is what the parts of a hypervisor share.
+type state struct {
 	hints domain.Hints
 
 	mu      sync.Mutex
@@ -64,21 +82,22 @@ type guest struct {
 }
 
 var (
-	_ domain.Hypervisor       = (*Hypervisor)(nil)
-	_ domain.Migrator         = (*Hypervisor)(nil)
-	_ domain.PostCopier       = (*Hypervisor)(nil)
-	_ domain.MigrationTuner   = (*Hypervisor)(nil)
-	_ domain.SocketMigrator   = (*Hypervisor)(nil)
-	_ domain.GuestAgent       = (*Hypervisor)(nil)
-	_ domain.StatsReader      = (*Hypervisor)(nil)
-	_ domain.Snapshotter      = (*Hypervisor)(nil)
-	_ domain.ConsoleOpener    = (*Hypervisor)(nil)
-	_ domain.MemoryHotplugger = (*Hypervisor)(nil)
+	_ domain.Hypervisor         = (*Hypervisor)(nil)
+	_ domain.Migrator           = (*Hypervisor)(nil)
+	_ domain.PostCopier         = (*Hypervisor)(nil)
+	_ domain.MigrationTuner     = (*Hypervisor)(nil)
+	_ domain.SocketMigrator     = (*Hypervisor)(nil)
+	_ domain.GuestAgent         = (*Hypervisor)(nil)
+	_ domain.StatsReader        = (*Hypervisor)(nil)
+	_ domain.Snapshotter        = (*Hypervisor)(nil)
+	_ domain.ConsoleOpener      = (*Hypervisor)(nil)
+	_ domain.MemoryHotplugger   = (*Hypervisor)(nil)
+	_ domain.CapabilitiesReader = (*Hypervisor)(nil)
 )
 
 // New returns an empty hypervisor of a host with that name, without KVM.
 func New(name string) *Hypervisor {
-	return &Hypervisor{
+	s := &state{
 		name: name,
 		host: domain.Host{
 			Name: name, Arch: "x86_64", Hypervisor: "MEMORY", Version: "1.0.0", LibraryVersion: "1.0.0",
@@ -91,23 +110,11 @@ func New(name string) *Hypervisor {
 		lost:   make(chan struct{}),
 		clock:  clock.RealClock{},
 	}
-}
-
-// SetHost replaces the answer of Host.
-func (h *Hypervisor) SetHost(host domain.Host) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.host = host.Clone()
-}
-
-// Host implements domain.Hypervisor.
-func (h *Hypervisor) Host(ctx context.Context) (domain.Host, error) {
-	var out domain.Host
-	err := h.call(ctx, "Host", "", func() error {
-		out = h.host.Clone()
-		return nil
-	})
-	return out, err
+	return &Hypervisor{
+		state: s, operations: operations{s}, hardware: hardware{s}, node: node{s}, guestAgents: guestAgents{s}, consoles: consoles{s},
+		snapshots: snapshots{s}, statistics: statistics{s}, migrations: migrations{s}, connections: connections{s}, source: source{s}, target: target{s},
+		injection: injection{s}, actions: actions{s},
+	}
 }
 
 // List implements domain.Hypervisor.
@@ -175,135 +182,8 @@ func (h *Hypervisor) Close() error {
 	return nil
 }
 
-// Apply implements domain.Hypervisor.
-func (h *Hypervisor) Apply(ctx context.Context, op domain.Operation) error {
-	if err := op.Validate(); err != nil {
-		return err
-	}
-	return h.call(ctx, string(op.Verb), op.Domain, func() error {
-		if err := h.lockedApply(op); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
-		}
-		return nil
-	})
-}
-
-// lockedApply needs h.mu.
-func (h *Hypervisor) lockedApply(op domain.Operation) error {
-	if op.Verb == domain.Start {
-		return h.lockedStart(op)
-	}
-	g, ok := h.guests[op.Domain]
-	if !ok {
-		if op.Verb == domain.Destroy || op.Verb == domain.Undefine {
-			return nil
-		}
-		return domain.ErrNotFound
-	}
-	do, ok := map[domain.Verb]func(*guest, domain.Operation) error{
-		domain.Shutdown:     h.lockedShutdown,
-		domain.Destroy:      h.lockedDestroy,
-		domain.Undefine:     h.lockedUndefine,
-		domain.Suspend:      h.lockedSuspend,
-		domain.Resume:       h.lockedResume,
-		domain.SetMetadata:  h.lockedMetadata,
-		domain.AttachDevice: h.lockedDevice,
-		domain.DetachDevice: h.lockedDevice,
-		domain.UpdateDevice: h.lockedDevice,
-		domain.Reset:        h.lockedReset,
-		domain.Reboot:       h.lockedReboot,
-		domain.SetVCPUs:     h.lockedVCPUs,
-		domain.ResizeDisk:   h.lockedResize,
-	}[op.Verb]
-	if !ok {
-		return domain.ErrUnsupported
-	}
-	return do(g, op)
-}
-
-func (h *Hypervisor) lockedDestroy(g *guest, _ domain.Operation) error {
-	if g.state.Alive() {
-		h.lockedStop(g, domain.ReasonDestroyed)
-	}
-	return nil
-}
-
-func (h *Hypervisor) lockedUndefine(g *guest, _ domain.Operation) error {
-	if g.state.Alive() {
-		return domain.ErrInvalidState
-	}
-	delete(h.guests, g.state.Name)
-	h.lockedEmit(g.state.Name, "Undefined")
-	return nil
-}
-
-func (h *Hypervisor) lockedMetadata(g *guest, op domain.Operation) error {
-	xml, err := op.Metadata.XML()
-	if err != nil {
-		return err
-	}
-	if g.state.Metadata, _, err = domain.ParseMetadataElement(xml); err != nil {
-		return err
-	}
-	h.lockedEmit(g.state.Name, "MetadataChange")
-	return nil
-}
-
-func (h *Hypervisor) lockedStart(op domain.Operation) error {
-	old, exists := h.guests[op.Domain]
-	if exists && old.state.Alive() {
-		return nil
-	}
-	if exists && old.state.UUID != op.Definition.UUID {
-		return fmt.Errorf("defined already with UUID %s: %w", old.state.UUID, domain.ErrInvalidState)
-	}
-	if !slices.Contains([]string{"kvm", "qemu", "test"}, op.Definition.Type) {
-		return fmt.Errorf("domain type %q: %w", op.Definition.Type, domain.ErrInvalid)
-	}
-	def, err := clone(op.Definition)
-	if err != nil {
-		return err
-	}
-	m, _, err := domain.MetadataOf(def)
-	if err != nil {
-		return fmt.Errorf("%w: %w", domain.ErrInvalid, err)
-	}
-	def.Metadata = nil
-	h.nextID++
-	g := &guest{def: def, id: h.nextID, state: domain.State{
-		Name: op.Domain, UUID: def.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
-	}}
-	if h.agents != nil {
-		info := copyInfo(*h.agents)
-		g.agent = &info
-	}
-	if exists { // state of its disks
-		g.sizes, g.snapshots = old.sizes, old.snapshots
-		if old.agent != nil {
-			g.agent = old.agent
-		}
-	}
-	if op.Paused {
-		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
-	}
-	h.guests[op.Domain] = g
-	h.lockedEmit(op.Domain, "Started")
-	return nil
-}
-
-func (h *Hypervisor) lockedShutdown(g *guest, _ domain.Operation) error {
-	switch {
-	case !g.state.Alive():
-	case g.state.Status == domain.StatusPaused:
-		return domain.ErrInvalidState
-	case !g.deaf:
-		h.lockedStop(g, domain.ReasonShutdown)
-	}
-	return nil
-}
-
 // lockedStop ends the domain, and its inbound or outbound migration.
-func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
+func (h *state) lockedStop(g *guest, why domain.Reason) {
 	g.state.Status, g.state.Reason = domain.StatusShutoff, why
 	g.lockedGone()
 	if g.job != nil {
@@ -318,30 +198,6 @@ func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
 	h.lockedEmit(g.state.Name, "Stopped")
 }
 
-func (h *Hypervisor) lockedSuspend(g *guest, _ domain.Operation) error {
-	return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
-}
-
-func (h *Hypervisor) lockedResume(g *guest, _ domain.Operation) error {
-	return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
-}
-
-func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.Reason) error {
-	switch {
-	case g.state.Status == to:
-		return nil
-	case g.state.Status != from || g.inbound || g.lockedElsewhere():
-		return domain.ErrInvalidState
-	}
-	h.lockedSettle(g)
-	g.state.Status, g.state.Reason = to, why
-	if g.job != nil {
-		g.job.copying.still = to == domain.StatusPaused
-	}
-	h.lockedEmit(g.state.Name, string(to))
-	return nil
-}
-
 // lockedGone drops the state of the domain's process.
 func (g *guest) lockedGone() {
 	g.frozen = false
@@ -352,7 +208,7 @@ func (g *guest) lockedGone() {
 }
 
 // lockedEmit passes a hint on unless events are lost.
-func (h *Hypervisor) lockedEmit(name, why string) {
+func (h *state) lockedEmit(name, why string) {
 	if h.down == nil && !h.silent {
 		h.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 	}
