@@ -110,7 +110,7 @@ func stateCases() map[string]conformanceCase {
 }
 
 // leadsTo checks the status after a verb, which was before.
-func (s *suite) leadsTo(before, after domain.Status) {
+func (s *subject) leadsTo(before, after domain.Status) {
 	s.Helper()
 	switch {
 	case after == "any":

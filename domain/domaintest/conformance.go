@@ -139,7 +139,7 @@ func newSuite(t *testing.T, d Driver, name string) *suite {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d.Timeout)
 	t.Cleanup(cancel)
-	s := &suite{TB: t, Driver: d, ctx: ctx, name: name}
+	s := &subject{TB: t, Driver: d, ctx: ctx, name: name}
 	t.Cleanup(s.cleanUp)
-	return s
+	return &suite{s, callCase{s}, agentCase{s}, snapshotCase{s}, consoleCase{s}, migrationCase{s}}
 }
