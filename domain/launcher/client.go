@@ -29,13 +29,13 @@ import (
 
 // Default timeouts of calls whose context has no deadline, by KubeVirt's classes.
 const (
-	// ShortTimeout is for queries.
-	ShortTimeout = 5 * time.Second
-	// LongTimeout is for changes.
-	LongTimeout = 20 * time.Second
-	// ExtendedTimeout is for calls that wait for the guest itself, such as to freeze its file
+	// shortTimeout is for queries.
+	shortTimeout = 5 * time.Second
+	// longTimeout is for changes.
+	longTimeout = 20 * time.Second
+	// extendedTimeout is for calls that wait for the guest itself, such as to freeze its file
 	// systems.
-	ExtendedTimeout = 60 * time.Second
+	extendedTimeout = 60 * time.Second
 )
 
 const (
@@ -160,9 +160,9 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
-// open connects, negotiates a version and waits for the first event, within ShortTimeout.
+// open connects, negotiates a version and waits for the first event, within shortTimeout.
 func (c *channel) open(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	raw, dir, err := connect(ctx, c.root, c.path)
 	if err != nil {

@@ -66,7 +66,7 @@ func (c migrator) MigrateTelling(ctx context.Context, req domain.MigrationReques
 // cancelMigration cancels a migration. If that fails the channel is broken, and the migration's
 // stream ends as well.
 func (c migrator) cancelMigration(ctx context.Context, s *session, m *launcherpb.MigrateRequest) {
-	ctx, end := context.WithTimeout(ctx, LongTimeout)
+	ctx, end := context.WithTimeout(ctx, longTimeout)
 	defer end()
 	_, err := s.api.CancelMigration(s.speak(ctx), &launcherpb.CancelMigrationRequest{Domain: m.Domain, Id: m.Id})
 	if err != nil {
@@ -98,7 +98,7 @@ func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.Mi
 
 // MigrationProgress implements domain.Migrator.
 func (c migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
-	p, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, ShortTimeout})
+	p, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, shortTimeout})
 	if err != nil {
 		return domain.Progress{}, err
 	}
@@ -107,27 +107,27 @@ func (c migrator) MigrationProgress(ctx context.Context, name string) (domain.Pr
 
 // AbortMigration implements domain.Migrator.
 func (c migrator) AbortMigration(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, LongTimeout})
+	_, err := about(ctx, c.channel, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, longTimeout})
 	return err
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
 func (c migrator) SwitchToPostCopy(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, LongTimeout})
+	_, err := about(ctx, c.channel, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, longTimeout})
 	return err
 }
 
 // SetMaxDowntime implements domain.MigrationTuner.
 func (c migrator) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
 	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_MaxDowntime{MaxDowntime: int64(d)}}
-	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set maximum downtime", name, LongTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set maximum downtime", name, longTimeout})
 	return err
 }
 
 // SetMigrationBandwidth implements domain.MigrationTuner.
 func (c migrator) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_BandwidthMib{BandwidthMib: mib}}
-	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set migration bandwidth", name, LongTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set migration bandwidth", name, longTimeout})
 	return err
 }
 
@@ -135,7 +135,7 @@ func (c migrator) SetMigrationBandwidth(ctx context.Context, name string, mib ui
 // of the channel's socket: they mean the same folder whatever a Pod does to its paths, and fit into
 // a socket's address.
 func (c migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
-	m, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, ShortTimeout})
+	m, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, shortTimeout})
 	if err != nil {
 		return domain.Sockets{}, err
 	}
@@ -173,6 +173,6 @@ func (c migrator) seen(shared, path string, depth int) (string, error) {
 // that the network learns their location.
 func (c migrator) FinalizeMigration(ctx context.Context, name string, now time.Time, refresh []string) error {
 	req := &launcherpb.FinalizeMigrationRequest{Domain: name, Now: toNanos(now), RefreshLinks: refresh}
-	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.FinalizeMigration, req, question{"finalize migration", name, LongTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.FinalizeMigration, req, question{"finalize migration", name, longTimeout})
 	return err
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// DefaultLongest is the default of [Server].Longest.
-const DefaultLongest = 5 * time.Minute
+// defaultLongest is the default of [Server].Longest.
+const defaultLongest = 5 * time.Minute
 
 // MaxMessage is the largest message of the channel in bytes. A definition of the largest guest
 // takes a fraction of it.
@@ -66,7 +66,7 @@ type Server struct {
 	// as well. The sockets of migrations have to be below it. Default: none, migrations need a
 	// transport without sockets.
 	Shared string
-	// Longest bounds every call but migrations, watches and consoles. Default: DefaultLongest.
+	// Longest bounds every call but migrations, watches and consoles. Default: 5 minutes.
 	Longest time.Duration
 	// Clock paces the progress of migrations. Default: the real one.
 	Clock clock.WithTicker
@@ -126,7 +126,7 @@ func (s *Server) complete() {
 	s.once.Do(func() {
 		s.done = make(chan struct{})
 		if s.Longest <= 0 {
-			s.Longest = DefaultLongest
+			s.Longest = defaultLongest
 		}
 		if s.Clock == nil {
 			s.Clock = clock.RealClock{}

@@ -138,7 +138,7 @@ func (s migrationCalls) accompany(j *migration, every time.Duration, m domain.Mi
 
 // reportProgress sends the progress of the migration, nothing if it is unknown.
 func (s migrationCalls) reportProgress(ctx context.Context, m domain.Migrator, name string, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
-	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	p, unknown := m.MigrationProgress(ctx, name)
 	if unknown != nil || !p.Active {

@@ -51,8 +51,8 @@ type state struct {
 	lost    chan struct{}     // closed when it is
 	silent  bool              // events are lost
 	nextID  int
-	clock   clock.Clock   // of migrations
-	takes   time.Duration // duration of migrations
+	clock   clock.RealClock // of migrations
+	takes   time.Duration   // duration of migrations
 	sockets domain.Sockets
 
 	capabilities domain.Capabilities
@@ -108,7 +108,6 @@ func New(name string) *Hypervisor {
 		files:  map[string]uint64{},
 		calls:  map[string]int{},
 		lost:   make(chan struct{}),
-		clock:  clock.RealClock{},
 	}
 	return &Hypervisor{
 		state: s, operations: operations{s}, hardware: hardware{s}, node: node{s}, guestAgents: guestAgents{s}, consoles: consoles{s},

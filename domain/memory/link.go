@@ -6,8 +6,6 @@ import (
 	"errors"
 	"math"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // Link is the connection from a hypervisor to a peer. It is made by [Hypervisor.Link], or by
@@ -68,14 +66,6 @@ func (h connections) MigrationTakes(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.takes = d
-}
-
-// SetClock replaces the clock of migrations, the system's by default. It has to be set before the
-// first one.
-func (h connections) SetClock(c clock.Clock) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.clock = c
 }
 
 // SetBandwidth sets the bandwidth of the link in bytes per second, for each migration; zero is
