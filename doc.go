@@ -19,12 +19,12 @@
 //     only way in which that changes.
 //   - [github.com/virtloom/virtloom/domain] turns the object into a libvirt
 //     domain, says what differs and what to do about it; domain/domainctrl is
-//     the node's controller, domain/libvirt the driver, domain/domaintest an
-//     in-memory hypervisor and the suite every driver passes. Beside them are the
-//     parts of a node agent: domain/migrationproxy carries migrations between
-//     nodes, domain/launcher reaches a hypervisor in a guest's Pod, domain/nodectrl
-//     says what the node is, domain/deviceplugin, domain/cgroup, domain/mounts and
-//     domain/network get ready what guests need.
+//     the node's controller, domain/libvirt the driver, domain/memory an
+//     in-memory hypervisor, and domain/domaintest the suite every driver passes.
+//     Beside them are the parts of a node agent: domain/migrationproxy carries
+//     migrations between nodes, domain/launcher reaches a hypervisor in a guest's
+//     Pod, domain/nodectrl says what the node is, domain/deviceplugin,
+//     domain/cgroup, domain/mounts and domain/network get ready what guests need.
 //   - [github.com/virtloom/virtloom/migration] decides which live migration may
 //     start, in which order, and what is next; migration/migrationctrl is its
 //     controller, and migration/migrationsim plays a cluster in which the same is

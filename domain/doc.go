@@ -22,6 +22,6 @@
 // domain with the running one, domain/plan decides what a node has to do, domain/migrate monitors live
 // migrations, and domain/status reflects the result in the status of the VMI. domain/fleet presents the
 // hypervisors of many launcher Pods as one. The driver for libvirt is domain/libvirt; the controller that gathers
-// facts and carries out plans is domain/domainctrl; an in-memory hypervisor, and the conformance suite that every
-// driver has to pass, are in domain/domaintest.
+// facts and carries out plans is domain/domainctrl; domain/memory is an in-memory hypervisor, and domain/domaintest
+// has the conformance suite that every driver has to pass.
 package domain

@@ -16,16 +16,16 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 func connectorVMI() *v1.VirtualMachineInstance {
-	memory := resource.MustParse("64Mi")
+	size := resource.MustParse("64Mi")
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5b6c1a2e-0000-4000-8000-000000000001"},
 		Spec: v1.VirtualMachineInstanceSpec{
 			Domain: v1.DomainSpec{
-				Memory: &v1.Memory{Guest: &memory},
+				Memory: &v1.Memory{Guest: &size},
 				Devices: v1.Devices{
 					Disks: []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}},
 				},
@@ -47,7 +47,7 @@ func connectorFacts() convert.Facts {
 // onePerGuest is a domain.Connector: each VMI has a hypervisor of its own while its Pod runs.
 type onePerGuest struct {
 	mu   sync.Mutex
-	pods map[types.UID]*domaintest.Hypervisor // by the UID of the Pod
+	pods map[types.UID]*memory.Hypervisor // by the UID of the Pod
 }
 
 // Connect returns the hypervisor in the VMI's Pod.
@@ -59,7 +59,7 @@ func (o *onePerGuest) Connect(_ context.Context, vmi *v1.VirtualMachineInstance,
 	defer o.mu.Unlock()
 	h := o.pods[pod.UID]
 	if h == nil {
-		h = domaintest.New(pod.Name)
+		h = memory.New(pod.Name)
 		o.pods[pod.UID] = h
 	}
 	return h, nil
@@ -68,7 +68,7 @@ func (o *onePerGuest) Connect(_ context.Context, vmi *v1.VirtualMachineInstance,
 // A connector decides which hypervisor runs a VMI: that of the node, or one for this VMI alone.
 func ExampleConnector() {
 	ctx := context.Background()
-	var connector domain.Connector = &onePerGuest{pods: map[types.UID]*domaintest.Hypervisor{}}
+	var connector domain.Connector = &onePerGuest{pods: map[types.UID]*memory.Hypervisor{}}
 
 	// Before its Pod runs a VMI has no hypervisor: not ready.
 	_, err := connector.Connect(ctx, connectorVMI(), nil)
@@ -96,7 +96,7 @@ func ExampleConnector() {
 	}
 
 	// A node whose own hypervisor runs all VMIs needs no connector of its own.
-	node := domain.NodeHypervisor(domaintest.New("node-1"))
+	node := domain.NodeHypervisor(memory.New("node-1"))
 	a, _ := node.Connect(ctx, connectorVMI(), nil)
 	b, err := node.Connect(ctx, &v1.VirtualMachineInstance{}, nil)
 	fmt.Println(a == b, err)

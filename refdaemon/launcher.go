@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
@@ -194,7 +194,7 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 func (o *launcherOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	uri := o.uri()
 	if strings.HasPrefix(uri, configfile.MemoryScheme) {
-		return domaintest.New(o.guest.Name), nil
+		return memory.New(o.guest.Name), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/health"
@@ -137,7 +137,7 @@ func (o *node) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-
 
 func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {
 	if strings.HasPrefix(o.config.Hypervisor, configfile.MemoryScheme) {
-		return domaintest.New(o.config.NodeName), nil
+		return memory.New(o.config.NodeName), nil
 	}
 	hv, err := libvirt.Open(ctx, o.config.Hypervisor, libvirt.Options{MigrationDir: o.config.Migration.Dir})
 	if err != nil {

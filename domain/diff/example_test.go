@@ -14,15 +14,15 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/diff"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // domainWith converts a VMI with the given virtio disks.
 func domainWith(disks ...string) (*libvirtxml.Domain, error) {
-	memory := resource.MustParse("64Mi")
+	size := resource.MustParse("64Mi")
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5b6c1a2e-0000-4000-8000-000000000001"},
-		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
+		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &size}}},
 	}
 	facts := convert.Facts{Dir: "/var/lib/virtloom/guests/web", Disks: map[string]convert.DiskSource{}}
 	for _, name := range disks {
@@ -39,7 +39,7 @@ func domainWith(disks ...string) (*libvirtxml.Domain, error) {
 // Start a domain, and later apply the differences that can be applied while the guest runs.
 func ExampleCompare() {
 	ctx := context.Background()
-	h := domaintest.New("node-1")
+	h := memory.New("node-1")
 	d, err := domainWith("root")
 	if err != nil {
 		fmt.Println(err)

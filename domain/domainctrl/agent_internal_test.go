@@ -17,14 +17,14 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // asked is a node whose agents are queried, in a bubble.
 type asked struct {
 	testing.TB
-	*domaintest.Hypervisor
+	*memory.Hypervisor
 	agents *agents
 	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
@@ -34,7 +34,7 @@ const asker, other = "ns_guest", "ns_other"
 func withAgents(t *testing.T, test func(*asked)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		hv := domaintest.New("node")
+		hv := memory.New("node")
 		in := &informer.Informer{Hypervisor: hv}
 		a := &asked{TB: t, Hypervisor: hv, agents: newAgents(hv, in)}
 		a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -197,7 +197,7 @@ func TestAgents(t *testing.T) {
 		"that hang delay no other, and are heard when they are back": func(a *asked) {
 			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
-			free := a.Inject(domaintest.Fault{Call: "GuestInfo", Domain: asker, Hang: true})
+			free := a.Inject(memory.Fault{Call: "GuestInfo", Domain: asker, Hang: true})
 			a.SetGuestInfo(asker, hostname("two"))
 			time.Sleep(time.Minute)
 			a.SetGuestInfo(other, hostname("other"))
@@ -212,7 +212,7 @@ func TestAgents(t *testing.T) {
 		"that fail are believed by what they said": func(a *asked) {
 			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
-			a.Inject(domaintest.Fault{Call: "GuestInfo", Err: errors.New("not now")})
+			a.Inject(memory.Fault{Call: "GuestInfo", Err: errors.New("not now")})
 			time.Sleep(time.Hour)
 			a.wants("one", 0)
 		},
@@ -240,7 +240,7 @@ type mute struct{ domain.Hypervisor }
 
 func TestAgents_HypervisorWithoutAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hv := mute{domaintest.New("node")}
+		hv := mute{memory.New("node")}
 		a := newAgents(hv, &informer.Informer{Hypervisor: hv})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -285,7 +285,7 @@ func stockController(t *testing.T, p *pair) {
 		p.runsOn(t, vmi, to)
 	}
 	// A migration that it cancels at once leaves the guest where it is.
-	p.b.Inject(domaintest.Fault{Call: "Host", Err: errors.New("not now")})
+	p.b.Inject(memory.Fault{Call: "Host", Err: errors.New("not now")})
 	noLease(func(vmi *v1.VirtualMachineInstance) { askToMove(vmi, p.b, "not wanted") })
 	noLease(func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.MigrationState.Completed, vmi.Status.MigrationState.Failed = true, true
@@ -349,7 +349,7 @@ func stalledAndArrived(t *testing.T, p *pair) {
 
 func cannotStart(t *testing.T, p *pair) {
 	vmi := p.create(t, "guest")
-	free := p.a.Inject(domaintest.Fault{Call: "Start", Err: errors.New("no memory left")})
+	free := p.a.Inject(memory.Fault{Call: "Start", Err: errors.New("no memory left")})
 	reported := &recorder{notes: make(chan string, 100)}
 	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = reported }
 	p.a.start(t)

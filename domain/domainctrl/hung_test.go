@@ -11,7 +11,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -24,7 +24,7 @@ func manyHang(t *testing.T, p *pair) {
 	var free []func()
 	for n := range guests {
 		vmi := p.create(t, fmt.Sprintf("hung-%d", n))
-		free = append(free, p.a.Inject(domaintest.Fault{Call: "MigrationProgress", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true}))
+		free = append(free, p.a.Inject(memory.Fault{Call: "MigrationProgress", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true}))
 		hung = append(hung, vmi)
 	}
 	p.a.start(t)

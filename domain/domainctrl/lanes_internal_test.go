@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // crew is a controller of two workers over keyed workers, in a bubble.
@@ -121,14 +121,14 @@ func (c *crew) wants(name string, n int) {
 func TestKeyedWorkers(t *testing.T) {
 	for name, test := range map[string]func(*crew){
 		"guests that hang hold up no other": func(c *crew) {
-			hv := domaintest.New("node")
+			hv := memory.New("node")
 			c.do = func(ctx context.Context, name string) (reconcile.Result, error) {
 				_, err := hv.Get(ctx, domain.Name("ns", name))
 				return reconcile.Result{}, err
 			}
 			for n := range 20 {
 				name := fmt.Sprintf("hung-%d", n)
-				hv.Inject(domaintest.Fault{Call: "Get", Domain: domain.Name("ns", name), Hang: true})
+				hv.Inject(memory.Fault{Call: "Get", Domain: domain.Name("ns", name), Hang: true})
 				c.ask(name)
 			}
 			time.Sleep(10*time.Second + time.Millisecond) // a moment for each pair

@@ -19,7 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -292,7 +292,7 @@ func fencedAway(t *testing.T, p *pair) {
 
 func fencedAndArrived(t *testing.T, p *pair) {
 	vmi := begun(t, p)
-	see := p.b.Inject(domaintest.Fault{Call: "Get", Err: errors.New("not now")})
+	see := p.b.Inject(memory.Fault{Call: "Get", Err: errors.New("not now")})
 	must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: domain.Name(vmi.Namespace, vmi.Name), DestinationURI: p.b.uri()}))
 	p.a.SetState(domain.Name(vmi.Namespace, vmi.Name), domain.StatusShutoff, domain.ReasonUnknown)
 	p.fence(t, vmi, p.a)

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -26,7 +26,7 @@ var circumstances = map[plan.MigrationStep]func(*pair, *v1.VMIMConfigurationOpti
 		pausedSoon(o)
 	},
 	plan.SourceReverted: func(p *pair, _ *v1.VMIMConfigurationOptions) {
-		p.a.Inject(domaintest.Fault{Call: "Migrate", Times: 1, Err: errors.New("not now")})
+		p.a.Inject(memory.Fault{Call: "Migrate", Times: 1, Err: errors.New("not now")})
 	},
 }
 

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -67,8 +67,8 @@ func withDisks(volumes ...string) *libvirtxml.Domain {
 func wanting(t *testing.T, volumes ...string) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "0b6f3f0e-5d1c-4a53-9d5e-3a1f8f9f4c11"}, Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
-	memory := resource.MustParse("64Mi")
-	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
+	size := resource.MustParse("64Mi")
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &size}
 	for _, name := range volumes {
 		file := &v1.HostDisk{Path: filepath.Join(t.TempDir(), "disk.img"), Type: v1.HostDiskExistsOrCreate, Capacity: resource.MustParse("1Mi")}
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostDisk: file}})
@@ -88,7 +88,7 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	hv := domaintest.New("node-a")
+	hv := memory.New("node-a")
 	if live != nil {
 		if err := hv.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: live.Name, Definition: live}); err != nil {
 			t.Fatal(err)

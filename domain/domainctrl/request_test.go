@@ -14,7 +14,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -99,7 +99,7 @@ func hungRequest(t *testing.T, p *pair) {
 		p.offer(t, g, p.a)
 		p.runsOn(t, g, p.a)
 	}
-	free := p.a.Inject(domaintest.Fault{Call: "Get", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true})
+	free := p.a.Inject(memory.Fault{Call: "Get", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*interval)
 	defer cancel()
 	err := a.Request(ctx, client.ObjectKeyFromObject(vmi), plan.Request{Verb: plan.RequestPause})

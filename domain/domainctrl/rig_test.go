@@ -32,7 +32,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -71,7 +71,7 @@ func must(t *testing.T, err error) {
 
 // node is the part of a node that outlives its agent.
 type node struct {
-	*domaintest.Hypervisor
+	*memory.Hypervisor
 	name string
 	port int
 	root string
@@ -94,7 +94,7 @@ func newPair(t *testing.T, c *cluster) *pair {
 	must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.ns}}))
 	for i, at := range []**node{&p.a, &p.b} {
 		name := fmt.Sprintf("node-%d-%c", n, 'a'+i)
-		*at = &node{Hypervisor: domaintest.New(name), name: name, port: 1000 + i, root: t.TempDir(), c: c}
+		*at = &node{Hypervisor: memory.New(name), name: name, port: 1000 + i, root: t.TempDir(), c: c}
 	}
 	p.a.Connect(p.b.uri(), p.b.Hypervisor)
 	p.b.Connect(p.a.uri(), p.a.Hypervisor)
@@ -180,7 +180,7 @@ func (n *node) empty(vmi *v1.VirtualMachineInstance) bool {
 // create creates a VMI that waits to be offered.
 func (p *pair) create(t *testing.T, name string) *v1.VirtualMachineInstance {
 	t.Helper()
-	memory := resource.MustParse("64Mi")
+	size := resource.MustParse("64Mi")
 	grace := int64(1)
 	off := false
 	vmi := &v1.VirtualMachineInstance{
@@ -188,7 +188,7 @@ func (p *pair) create(t *testing.T, name string) *v1.VirtualMachineInstance {
 		Spec: v1.VirtualMachineInstanceSpec{
 			TerminationGracePeriodSeconds: &grace,
 			Domain: v1.DomainSpec{
-				Memory: &v1.Memory{Guest: &memory},
+				Memory: &v1.Memory{Guest: &size},
 				Devices: v1.Devices{AutoattachGraphicsDevice: &off, AutoattachSerialConsole: &off,
 					Disks: []v1.Disk{{Name: "seed", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}}},
 			},

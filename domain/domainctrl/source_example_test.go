@@ -16,15 +16,15 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // A controller of one's own gets a request whenever a domain changes.
 func ExampleSource() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	hypervisor := domaintest.New("node-a")
+	hypervisor := memory.New("node-a")
 	informer := &informer.Informer{Hypervisor: hypervisor}
 
 	mgr, err := ctrl.NewManager(&rest.Config{}, ctrl.Options{Metrics: server.Options{BindAddress: "0"}})

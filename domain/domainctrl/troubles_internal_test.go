@@ -18,14 +18,14 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // changing is a hypervisor that cannot start domains, with a different error text each time.
 type changing struct {
-	*domaintest.Hypervisor
+	*memory.Hypervisor
 	clock *clocktesting.FakeClock
 	tries int
 }
@@ -49,7 +49,7 @@ func (e *countedEvents) Eventf(_, _ runtime.Object, _, reason, action, note stri
 // hour, as a status that is written each time would cause them.
 func TestFailedTask_TextChangesEachTime(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1700000000, 0))
-	hv, recorder := &changing{Hypervisor: domaintest.New("node-a"), clock: clock}, &countedEvents{}
+	hv, recorder := &changing{Hypervisor: memory.New("node-a"), clock: clock}, &countedEvents{}
 	r := &Reconciler{NodeName: "node-a", Hypervisor: hv, Clock: clock, CallTimeout: time.Minute, Recorder: recorder}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}}

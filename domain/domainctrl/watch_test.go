@@ -16,7 +16,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -125,7 +125,7 @@ func adopted(t *testing.T, p *pair) {
 func hangs(t *testing.T, p *pair) {
 	p.start(t)
 	first := p.leaving(t, time.Hour, briefly)
-	free := p.a.Inject(domaintest.Fault{Call: "MigrationProgress", Domain: domain.Name(first.Namespace, first.Name), Hang: true})
+	free := p.a.Inject(memory.Fault{Call: "MigrationProgress", Domain: domain.Name(first.Namespace, first.Name), Hang: true})
 	t.Cleanup(free)
 	second := p.create(t, "second")
 	p.offer(t, second, p.a)
@@ -286,7 +286,7 @@ func helpedByPostCopy(t *testing.T, p *pair) {
 		pausedSoon(o)
 		o.AllowPostCopy = &yes
 		// Disks go first, and there is no switch before they have arrived.
-		p.a.SetLoad(domain.Name(p.ns, "guest"), domaintest.Load{Bytes: 64 << 30})
+		p.a.SetLoad(domain.Name(p.ns, "guest"), memory.Load{Bytes: 64 << 30})
 	})
 	p.runsOn(t, vmi, p.b)
 	if m := vmi.Status.MigrationState; m.Mode != v1.MigrationPostCopy || p.a.Calls("SwitchToPostCopy") == 0 || p.a.Calls("Suspend") > 0 {

@@ -182,7 +182,7 @@ func probeAlias() *libvirtxml.DomainAlias {
 	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + "probe"}
 }
 
-func (s *suite) refused(err error) {
+func (s *subject) refused(err error) {
 	s.Helper()
 	if !errors.Is(err, domain.ErrUnsupported) {
 		s.Errorf("%v, want ErrUnsupported", err)
@@ -190,7 +190,7 @@ func (s *suite) refused(err error) {
 }
 
 // refusesDevice attaches a device, which has to be refused before its content is checked.
-func (s *suite) refusesDevice(d domain.Device) {
+func (s *subject) refusesDevice(d domain.Device) {
 	s.Helper()
 	s.refused(s.apply(domain.AttachDevice, withDevice(d)))
 }

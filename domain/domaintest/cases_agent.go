@@ -132,8 +132,11 @@ var agentCases = map[string]conformanceCase{
 	}},
 }
 
+// agentCase is about the guest agent.
+type agentCase struct{ *subject }
+
 // startWithAgent starts the domain and waits until its agent answers.
-func (s *suite) startWithAgent() domain.GuestInfo {
+func (s agentCase) startWithAgent() domain.GuestInfo {
 	s.Helper()
 	s.start()
 	var info domain.GuestInfo

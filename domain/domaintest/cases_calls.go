@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // callCases are about properties of all calls.
@@ -207,8 +208,11 @@ var callCases = map[string]conformanceCase{
 	}},
 }
 
+// callCase is about calls of any kind.
+type callCase struct{ *subject }
+
 // calls makes every call but operations, and returns the errors.
-func (s *suite) calls(ctx context.Context) map[string]error {
+func (s callCase) calls(ctx context.Context) map[string]error {
 	_, host := s.Hypervisor.Host(ctx)
 	_, list := s.Hypervisor.List(ctx)
 	_, get := s.Hypervisor.Get(ctx, s.name)
@@ -216,7 +220,7 @@ func (s *suite) calls(ctx context.Context) map[string]error {
 }
 
 // operations returns a complete one of every verb, Start first.
-func (s *suite) operations() []domain.Operation {
+func (s callCase) operations() []domain.Operation {
 	probe := &libvirtxml.DomainDisk{Device: "disk", Alias: probeAlias()}
 	ops := []domain.Operation{{Verb: domain.Start, Definition: s.Definition(s, s.name)}}
 	for _, verb := range []domain.Verb{
@@ -232,7 +236,7 @@ func (s *suite) operations() []domain.Operation {
 }
 
 // atOnce applies n operations concurrently; all have to succeed.
-func (s *suite) atOnce(n int, op func(int) domain.Operation) {
+func (s callCase) atOnce(n int, op func(int) domain.Operation) {
 	s.Helper()
 	var all sync.WaitGroup
 	for i := range n {

@@ -5,8 +5,9 @@ package domaintest
 import (
 	"errors"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // deviceCases are about attaching, changing and detaching devices of each class.
@@ -42,7 +43,7 @@ var deviceCases = merge(
 		"the model of memory devices is reported": {needs: []Ability{MemoryHotplug}, run: func(s *suite) {
 			h, err := s.Hypervisor.Host(s.ctx)
 			s.ok("host", err)
-			m, err := ability[domain.MemoryHotplugger](s).MemoryModel(s.ctx, h.Arch)
+			m, err := ability[domain.MemoryHotplugger](s.subject).MemoryModel(s.ctx, h.Arch)
 			if err != nil || m != domain.VirtioMem && m != domain.DIMM {
 				s.Errorf("model is %q, %v", m, err)
 			}
@@ -168,7 +169,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 func count(d *libvirtxml.Domain) int { return len(devices(d).Disks) + len(devices(d).Interfaces) }
 
 // medium reports whether there is one in the drive.
-func (s *suite) medium(alias string) bool {
+func (s *subject) medium(alias string) bool {
 	s.Helper()
 	for _, d := range devices(s.get().Domain).Disks {
 		if d.Alias != nil && d.Alias.Name == alias {

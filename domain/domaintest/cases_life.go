@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/virtloom/virtloom/domain"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // lifeCases are about the lifecycle of one domain and its metadata.

@@ -2,7 +2,11 @@
 
 package domaintest
 
-import "github.com/virtloom/virtloom/domain"
+import (
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+)
 
 // machineCases are about CPUs, sizes of disks and the reset button.
 var machineCases = map[string]conformanceCase{
@@ -66,4 +70,15 @@ var machineCases = map[string]conformanceCase{
 		s.fails(domain.ErrNoAgent, domain.Reboot, byAgent)
 		s.want(domain.StatusRunning, domain.ReasonUnknown)
 	}},
+}
+
+// vcpus returns the number of CPUs of a domain.
+func vcpus(d *libvirtxml.Domain) uint {
+	switch {
+	case d.VCPU == nil:
+		return 1
+	case d.VCPU.Current != 0:
+		return d.VCPU.Current
+	}
+	return d.VCPU.Value
 }

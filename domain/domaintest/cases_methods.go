@@ -90,15 +90,15 @@ func methodCases() map[string]conformanceCase {
 	return out
 }
 
-func (s *suite) agent() domain.GuestAgent { return ability[domain.GuestAgent](s) }
+func (s agentCase) agent() domain.GuestAgent { return ability[domain.GuestAgent](s.subject) }
 
-func (s *suite) keeper() domain.Snapshotter { return ability[domain.Snapshotter](s) }
+func (s snapshotCase) keeper() domain.Snapshotter { return ability[domain.Snapshotter](s.subject) }
 
-func (s *suite) opener() domain.ConsoleOpener { return ability[domain.ConsoleOpener](s) }
+func (s consoleCase) opener() domain.ConsoleOpener { return ability[domain.ConsoleOpener](s.subject) }
 
-func (s *suite) migrator() domain.Migrator { return ability[domain.Migrator](s) }
+func (s migrationCase) migrator() domain.Migrator { return ability[domain.Migrator](s.subject) }
 
-func ability[A any](s *suite) A {
+func ability[A any](s *subject) A {
 	s.Helper()
 	a, ok := s.Hypervisor.(A)
 	if !ok {
@@ -106,6 +106,9 @@ func ability[A any](s *suite) A {
 	}
 	return a
 }
+
+// consoleCase is about the serial console.
+type consoleCase struct{ *subject }
 
 // openConsole is an open console with all its output so far.
 type openConsole struct {
@@ -118,7 +121,7 @@ type openConsole struct {
 
 // console opens the console of the case and reads it at once: a guest blocks while nobody reads its
 // output.
-func (s *suite) console(ctx context.Context) *openConsole {
+func (s consoleCase) console(ctx context.Context) *openConsole {
 	s.Helper()
 	inner, err := s.opener().OpenConsole(ctx, s.name, "")
 	s.ok("open console", err)
@@ -148,7 +151,7 @@ func (c *openConsole) heard(what string) bool {
 }
 
 // echoes types until the echo appears; a booting guest ignores input.
-func (s *suite) echoes(c *openConsole) {
+func (s consoleCase) echoes(c *openConsole) {
 	s.Helper()
 	const word = "virtloom-echo"
 	s.until("echo of the console", func() bool {
@@ -160,7 +163,7 @@ func (s *suite) echoes(c *openConsole) {
 }
 
 // drains waits for the end of a console.
-func (s *suite) drains(c *openConsole) {
+func (s consoleCase) drains(c *openConsole) {
 	s.Helper()
 	select {
 	case <-c.ended:

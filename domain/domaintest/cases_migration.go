@@ -83,8 +83,11 @@ var migrationCases = map[string]conformanceCase{
 	}},
 }
 
+// migrationCase is about migrations.
+type migrationCase struct{ *subject }
+
 // request returns a request to migrate the domain of the case.
-func (s *suite) request(change ...func(*domain.MigrationRequest)) domain.MigrationRequest {
+func (s migrationCase) request(change ...func(*domain.MigrationRequest)) domain.MigrationRequest {
 	req := domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI}
 	if s.Route != nil {
 		r := s.Route(s, s.name)
@@ -97,7 +100,7 @@ func (s *suite) request(change ...func(*domain.MigrationRequest)) domain.Migrati
 }
 
 // migrateSlowly begins a migration and returns when it is under way.
-func (s *suite) migrateSlowly(ctx context.Context, change ...func(*domain.MigrationRequest)) <-chan error {
+func (s migrationCase) migrateSlowly(ctx context.Context, change ...func(*domain.MigrationRequest)) <-chan error {
 	s.must(domain.Start)
 	if s.Slow != nil {
 		change = append([]func(*domain.MigrationRequest){s.Slow}, change...)
@@ -118,14 +121,14 @@ func (s *suite) migrateSlowly(ctx context.Context, change ...func(*domain.Migrat
 }
 
 // aborted checks the outcome of an aborted migration.
-func (s *suite) aborted(done <-chan error) {
+func (s migrationCase) aborted(done <-chan error) {
 	s.Helper()
 	s.ended(done, domain.ErrMigrationAborted)
 	s.stays()
 }
 
 // stays checks that the domain runs here, and nowhere else.
-func (s *suite) stays() {
+func (s migrationCase) stays() {
 	s.Helper()
 	s.want(domain.StatusRunning, domain.ReasonUnknown)
 	s.until("disappearance at the destination", func() bool {

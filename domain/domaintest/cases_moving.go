@@ -152,12 +152,14 @@ func withPostCopy(r *domain.MigrationRequest) { r.PostCopy = true }
 
 func resumed(r *domain.MigrationRequest) { r.PostCopy, r.Resume = true, true }
 
-func (s *suite) tuner() domain.MigrationTuner { return ability[domain.MigrationTuner](s) }
+func (s migrationCase) tuner() domain.MigrationTuner {
+	return ability[domain.MigrationTuner](s.subject)
+}
 
-func (s *suite) postCopier() domain.PostCopier { return ability[domain.PostCopier](s) }
+func (s migrationCase) postCopier() domain.PostCopier { return ability[domain.PostCopier](s.subject) }
 
 // toPostCopy makes the guest run at the destination, as soon as its memory is being sent.
-func (s *suite) toPostCopy() {
+func (s migrationCase) toPostCopy() {
 	s.Helper()
 	s.until("memory to be sent", func() bool {
 		p, err := s.migrator().MigrationProgress(s.ctx, s.name)
@@ -175,7 +177,7 @@ func (s *suite) toPostCopy() {
 // resumes continues post-copy, and reports whether that has completed it. A migration that a
 // hypervisor resumes just when it breaks may break once more, or be finished by the hypervisor
 // alone.
-func (s *suite) resumes() bool {
+func (s migrationCase) resumes() bool {
 	s.Helper()
 	again := make(chan error, 1)
 	go func() { again <- s.migrator().Migrate(s.ctx, s.request(resumed)) }()
@@ -193,7 +195,7 @@ func (s *suite) resumes() bool {
 
 // breaksOff cuts the link of a guest that runs at the destination by post-copy, and reports whether both sides see it. An emulated
 // guest that waits for a page may hold the lock that its hypervisor takes to answer anything: nobody can resume such a guest.
-func (s *suite) breaksOff() bool {
+func (s migrationCase) breaksOff() bool {
 	s.Helper()
 	done := s.migrateSlowly(s.ctx, withPostCopy)
 	s.toPostCopy()
@@ -211,7 +213,7 @@ func (s *suite) breaksOff() bool {
 }
 
 // becomesReason waits for a status with a reason.
-func (s *suite) becomesReason(status domain.Status, reason domain.Reason) {
+func (s migrationCase) becomesReason(status domain.Status, reason domain.Reason) {
 	s.Helper()
 	s.until(string(status)+"/"+string(reason), func() bool {
 		st := s.get()
@@ -220,7 +222,7 @@ func (s *suite) becomesReason(status domain.Status, reason domain.Reason) {
 }
 
 // result waits for the end of a migration.
-func (s *suite) result(done <-chan error) error {
+func (s migrationCase) result(done <-chan error) error {
 	s.Helper()
 	select {
 	case err := <-done:
@@ -232,13 +234,13 @@ func (s *suite) result(done <-chan error) error {
 }
 
 // ended checks the outcome of a migration.
-func (s *suite) ended(done <-chan error, want error) {
+func (s migrationCase) ended(done <-chan error, want error) {
 	s.Helper()
 	s.is("migrate", s.result(done), want)
 }
 
 // movedAway checks that the domain runs at the destination only.
-func (s *suite) movedAway() {
+func (s migrationCase) movedAway() {
 	s.Helper()
 	s.want(domain.StatusShutoff, domain.ReasonMigrated)
 	there, err := s.Peer.Get(s.ctx, s.name)

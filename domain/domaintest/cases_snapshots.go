@@ -77,8 +77,11 @@ var snapshotCases = map[string]conformanceCase{
 	}},
 }
 
+// snapshotCase is about snapshots.
+type snapshotCase struct{ *subject }
+
 // snapshots lists the snapshots, and checks their names.
-func (s *suite) snapshots(want ...string) []domain.Snapshot {
+func (s snapshotCase) snapshots(want ...string) []domain.Snapshot {
 	s.Helper()
 	all, err := s.keeper().Snapshots(s.ctx, s.name)
 	s.ok("list snapshots", err)

@@ -5,8 +5,9 @@ package domaintest
 import (
 	"fmt"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // states are those a domain may be in when an operation is applied, and how to get there.
@@ -109,7 +110,7 @@ func stateCases() map[string]conformanceCase {
 }
 
 // leadsTo checks the status after a verb, which was before.
-func (s *suite) leadsTo(before, after domain.Status) {
+func (s *subject) leadsTo(before, after domain.Status) {
 	s.Helper()
 	switch {
 	case after == "any":

@@ -69,7 +69,7 @@ var statsCases = map[string]conformanceCase{
 	}},
 }
 
-func (s *suite) stats() []domain.Stats {
+func (s *subject) stats() []domain.Stats {
 	s.Helper()
 	all, err := ability[domain.StatsReader](s).Stats(s.ctx)
 	s.ok("statistics", err)

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // Driver is the subject of [Conformance]: a hypervisor and how to provoke it. Only Hypervisor and
@@ -138,7 +139,7 @@ func newSuite(t *testing.T, d Driver, name string) *suite {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d.Timeout)
 	t.Cleanup(cancel)
-	s := &suite{TB: t, Driver: d, ctx: ctx, name: name}
+	s := &subject{TB: t, Driver: d, ctx: ctx, name: name}
 	t.Cleanup(s.cleanUp)
-	return s
+	return &suite{s, callCase{s}, agentCase{s}, snapshotCase{s}, consoleCase{s}, migrationCase{s}}
 }

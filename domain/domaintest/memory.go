@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // peerURI is the URI of the peer of [Memory].
@@ -18,24 +19,24 @@ const peerURI = "memory://there"
 // Memory returns a driver for [Conformance] whose hypervisors are in memory, and the one of them
 // that is under test. A hypervisor that forwards calls, over a wire for example, is tested in front
 // of that one: it takes the place of Driver.Hypervisor.
-func Memory() (Driver, *Hypervisor) {
-	here, there := New("here"), New("there")
+func Memory() (Driver, *memory.Hypervisor) {
+	here, there := memory.New("here"), memory.New("there")
 	here.SetHost(domain.Host{
 		Name: "here", Arch: "x86_64", Hypervisor: "MEMORY", Version: "1.0.0", CPUs: 4, MemoryBytes: 16 << 30,
 		LibraryVersion: "1.0.0", KVMReason: "guests live in memory", Cells: []domain.Cell{{ID: 1}},
 	})
 	here.Connect(peerURI, there)
-	d := here.Driver()
+	d := DriverOf(here)
 	d.Peer, d.PeerURI = there, peerURI
 	d.Cut = func(testing.TB) { here.Link(peerURI).Cut() }
 	d.Mend = func(testing.TB) { here.Link(peerURI).Restore() }
 	return d, here
 }
 
-// Driver returns the fields of the hypervisor for [Conformance], without a peer.
-func (h *Hypervisor) Driver() Driver {
+// DriverOf returns the driver of a hypervisor in memory for [Conformance], without a peer.
+func DriverOf(h *memory.Hypervisor) Driver {
 	return Driver{
-		Hypervisor: h, Definition: memoryDefinition, Fit: memoryFit(h), Devices: memoryDevices(),
+		Hypervisor: h, Definition: Definition, Fit: memoryFit(h), Devices: memoryDevices(),
 		Crash:      func(_ testing.TB, name string) { h.Crash(name) },
 		Disconnect: func(testing.TB) { h.Disconnect() },
 		Reconnect:  func(testing.TB) { h.Reconnect() },
@@ -43,8 +44,8 @@ func (h *Hypervisor) Driver() Driver {
 	}
 }
 
-// memoryDefinition is a domain that is valid in memory.
-func memoryDefinition(t testing.TB, name string) *libvirtxml.Domain {
+// Definition returns a domain that is valid in memory, for [Driver].Definition.
+func Definition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
 	d := &libvirtxml.Domain{
@@ -66,7 +67,7 @@ func inFile(path string) *libvirtxml.DomainDiskSource {
 }
 
 // memoryFit are the changes of a definition for each ability.
-func memoryFit(here *Hypervisor) map[Ability]func(testing.TB, *libvirtxml.Domain) {
+func memoryFit(here *memory.Hypervisor) map[Ability]func(testing.TB, *libvirtxml.Domain) {
 	addDisk := func(d libvirtxml.DomainDisk) func(testing.TB, *libvirtxml.Domain) {
 		return func(_ testing.TB, to *libvirtxml.Domain) { to.Devices.Disks = append(to.Devices.Disks, d) }
 	}

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"libvirt.org/go/libvirtxml"
 )
 
 // skeleton is the minimal driver. Where it keeps domains in a map, another one calls its daemon;
@@ -204,7 +205,7 @@ func TestSkeleton_PassesCore(t *testing.T) {
 	domaintest.Core(t, func(testing.TB) domaintest.Driver {
 		return domaintest.Driver{
 			Hypervisor:  &skeleton{guests: map[string]skeletonGuest{}},
-			Definition:  definition,
+			Definition:  domaintest.Definition,
 			Unsupported: map[domaintest.Ability]string{domaintest.StartPaused: "a skeleton knows no such thing"},
 		}
 	})

@@ -8,12 +8,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // suite is a case under way.
 type suite struct {
+	*subject
+	callCase
+	agentCase
+	snapshotCase
+	consoleCase
+	migrationCase
+}
+
+// subject is the driver of a case, and its domain.
+type subject struct {
 	testing.TB
 	Driver
 	ctx   context.Context
@@ -22,7 +33,7 @@ type suite struct {
 }
 
 // cleanUp removes the domains of the case everywhere.
-func (s *suite) cleanUp() {
+func (s *subject) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.Timeout)
 	defer cancel()
 	for _, h := range []domain.Hypervisor{s.Hypervisor, s.Peer} {
@@ -40,12 +51,12 @@ func (s *suite) cleanUp() {
 }
 
 // other is the name of a second domain.
-func (s *suite) other() string { return s.name + "-b" }
+func (s *subject) other() string { return s.name + "-b" }
 
-func (s *suite) ofOther(op *domain.Operation) { op.Domain = s.other() }
+func (s *subject) ofOther(op *domain.Operation) { op.Domain = s.other() }
 
 // definition is a domain that is fit for the case's needs.
-func (s *suite) definition(name string) *libvirtxml.Domain {
+func (s *subject) definition(name string) *libvirtxml.Domain {
 	d := s.Definition(s, name)
 	for _, a := range s.needs {
 		if fit := s.Fit[a]; fit != nil {
@@ -56,13 +67,13 @@ func (s *suite) definition(name string) *libvirtxml.Domain {
 }
 
 // start runs the domain of the case.
-func (s *suite) start() {
+func (s *subject) start() {
 	s.Helper()
 	s.must(domain.Start)
 }
 
 // must applies an operation that has to succeed.
-func (s *suite) must(verb domain.Verb, change ...func(*domain.Operation)) {
+func (s *subject) must(verb domain.Verb, change ...func(*domain.Operation)) {
 	s.Helper()
 	if err := s.apply(verb, change...); err != nil {
 		s.Fatalf("%s: %v", verb, err)
@@ -70,7 +81,7 @@ func (s *suite) must(verb domain.Verb, change ...func(*domain.Operation)) {
 }
 
 // fails applies an operation that has to fail with that error.
-func (s *suite) fails(want error, verb domain.Verb, change ...func(*domain.Operation)) {
+func (s *subject) fails(want error, verb domain.Verb, change ...func(*domain.Operation)) {
 	s.Helper()
 	if err := s.apply(verb, change...); !errors.Is(err, want) {
 		s.Errorf("%s: %v, want %v", verb, err, want)
@@ -78,7 +89,7 @@ func (s *suite) fails(want error, verb domain.Verb, change ...func(*domain.Opera
 }
 
 // is checks the error of another call.
-func (s *suite) is(what string, err, want error) {
+func (s *subject) is(what string, err, want error) {
 	s.Helper()
 	if !errors.Is(err, want) {
 		s.Errorf("%s: %v, want %v", what, err, want)
@@ -86,14 +97,14 @@ func (s *suite) is(what string, err, want error) {
 }
 
 // ok checks that a call has succeeded.
-func (s *suite) ok(what string, err error) {
+func (s *subject) ok(what string, err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatalf("%s: %v", what, err)
 	}
 }
 
-func (s *suite) apply(verb domain.Verb, change ...func(*domain.Operation)) error {
+func (s *subject) apply(verb domain.Verb, change ...func(*domain.Operation)) error {
 	op := domain.Operation{Verb: verb, Domain: s.name}
 	for _, c := range change {
 		c(&op)
@@ -105,7 +116,7 @@ func (s *suite) apply(verb domain.Verb, change ...func(*domain.Operation)) error
 }
 
 // get returns the domain of the case, which has to exist.
-func (s *suite) get() domain.State {
+func (s *subject) get() domain.State {
 	s.Helper()
 	st, err := s.Hypervisor.Get(s.ctx, s.name)
 	if err != nil {
@@ -115,7 +126,7 @@ func (s *suite) get() domain.State {
 }
 
 // want checks status and reason.
-func (s *suite) want(status domain.Status, reason domain.Reason) {
+func (s *subject) want(status domain.Status, reason domain.Reason) {
 	s.Helper()
 	if st := s.get(); st.Status != status || st.Reason != reason {
 		s.Fatalf("domain is %s/%s, want %s/%s", st.Status, st.Reason, status, reason)
@@ -123,7 +134,7 @@ func (s *suite) want(status domain.Status, reason domain.Reason) {
 }
 
 // until polls until ok returns true.
-func (s *suite) until(what string, ok func() bool) {
+func (s *subject) until(what string, ok func() bool) {
 	s.Helper()
 	if !comes(s.ctx, ok) {
 		s.Fatalf("never came: %s", what)
@@ -145,14 +156,14 @@ func comes(ctx context.Context, ok func() bool) bool {
 }
 
 // becomes waits for a status and checks the reason.
-func (s *suite) becomes(status domain.Status, reason domain.Reason) {
+func (s *subject) becomes(status domain.Status, reason domain.Reason) {
 	s.Helper()
 	s.until(string(status), func() bool { return s.get().Status == status })
 	s.want(status, reason)
 }
 
 // watch opens a stream and receives its first event.
-func (s *suite) watch(ctx context.Context) <-chan domain.Event {
+func (s *subject) watch(ctx context.Context) <-chan domain.Event {
 	s.Helper()
 	ch, err := s.Hypervisor.Watch(ctx)
 	if err != nil {
@@ -165,7 +176,7 @@ func (s *suite) watch(ctx context.Context) <-chan domain.Event {
 }
 
 // next receives an event.
-func (s *suite) next(ch <-chan domain.Event) domain.Event {
+func (s *subject) next(ch <-chan domain.Event) domain.Event {
 	s.Helper()
 	select {
 	case e, ok := <-ch:
@@ -180,7 +191,7 @@ func (s *suite) next(ch <-chan domain.Event) domain.Event {
 }
 
 // hinted waits for a hint about the domain of the case.
-func (s *suite) hinted(ch <-chan domain.Event) {
+func (s *subject) hinted(ch <-chan domain.Event) {
 	s.Helper()
 	for {
 		if e := s.next(ch); e.Kind == domain.Changed && e.Domain == s.name {
@@ -190,7 +201,7 @@ func (s *suite) hinted(ch <-chan domain.Event) {
 }
 
 // disk is the alias of the first disk of the definition; an unknown one if it has none.
-func (s *suite) disk() string {
+func (s *subject) disk() string {
 	for _, d := range devices(s.definition(s.name)).Disks {
 		if d.Device != "cdrom" && d.Alias != nil {
 			return d.Alias.Name
@@ -206,7 +217,7 @@ func devices(d *libvirtxml.Domain) *libvirtxml.DomainDeviceList {
 	return d.Devices
 }
 
-func (s *suite) alias(d domain.Device) string {
+func (s *subject) alias(d domain.Device) string {
 	s.Helper()
 	a, err := domain.DeviceAlias(d)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	utilclock "k8s.io/utils/clock"
+	"k8s.io/utils/clock"
 
 	"github.com/virtloom/virtloom/domain"
 )
@@ -45,7 +45,7 @@ type Fleet struct {
 	// List does not wait for a member whose last answer is still outstanding.
 	Patience time.Duration
 	// Clock measures; the real one if nil.
-	Clock utilclock.Clock
+	Clock clock.Clock
 
 	hints domain.Hints
 
@@ -73,7 +73,7 @@ var (
 // member keeps the values of the context, but not its end.
 func (f *Fleet) Join(ctx context.Context, name string, h domain.Hypervisor) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m := &member{name: name, Hypervisor: h, cancel: cancel}
+	m := &member{fleet: f, name: name, Hypervisor: h, cancel: cancel}
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -87,8 +87,8 @@ func (f *Fleet) Join(ctx context.Context, name string, h domain.Hypervisor) {
 		f.members = map[string]*member{}
 	}
 	f.members[name] = m
-	m.silent = f.clock().Now()
-	f.all.Go(func() { f.follow(ctx, m) })
+	m.silent = m.clock().Now()
+	f.all.Go(func() { m.follow(ctx) })
 	f.mu.Unlock()
 	f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: "Joined"})
 }
@@ -132,13 +132,6 @@ func (f *Fleet) Close() error {
 	f.all.Wait()
 	f.hints.Close()
 	return nil
-}
-
-func (f *Fleet) clock() utilclock.Clock {
-	if f.Clock == nil {
-		return utilclock.RealClock{}
-	}
-	return f.Clock
 }
 
 // sorted returns the members by name.

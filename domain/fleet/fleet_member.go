@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/informer"
 )
@@ -17,6 +19,7 @@ import (
 // member is a hypervisor of a fleet.
 type member struct {
 	domain.Hypervisor
+	fleet  *Fleet
 	name   string
 	cancel context.CancelFunc // ends the goroutine that follows it
 
@@ -37,20 +40,20 @@ var errSilent = fmt.Errorf("hypervisor is unresponsive: %w", domain.ErrTimeout)
 const reconnectEvery = time.Second
 
 // follow forwards the member's events until it leaves.
-func (f *Fleet) follow(ctx context.Context, m *member) {
+func (m *member) follow(ctx context.Context) {
 	for {
 		events, err := m.Watch(ctx)
 		if err == nil {
 			for e := range events {
-				f.forward(m, e)
+				m.forward(e)
 			}
 			err = fmt.Errorf("watch of the hypervisor of %s has ended: %w", m.name, domain.ErrDisconnected)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		f.setUp(m, false, err)
-		t := f.clock().NewTimer(reconnectEvery)
+		m.setUp(false, err)
+		t := m.clock().NewTimer(reconnectEvery)
 		select {
 		case <-t.C():
 		case <-ctx.Done():
@@ -61,21 +64,22 @@ func (f *Fleet) follow(ctx context.Context, m *member) {
 }
 
 // forward sends one event of a member to the watchers.
-func (f *Fleet) forward(m *member, e domain.Event) {
+func (m *member) forward(e domain.Event) {
 	switch e.Kind {
 	case domain.Changed:
 		if e.Domain == m.name {
-			f.hints.Tell(e)
+			m.fleet.hints.Tell(e)
 		}
 	case domain.Resync:
-		f.setUp(m, true, nil)
+		m.setUp(true, nil)
 	case domain.Lost:
-		f.setUp(m, false, e.Err)
+		m.setUp(false, e.Err)
 	}
 }
 
 // setUp records whether the watch of a member is open, with the cause if it is not.
-func (f *Fleet) setUp(m *member, up bool, why error) {
+func (m *member) setUp(up bool, why error) {
+	f := m.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.members[m.name] != m {
@@ -122,7 +126,7 @@ func (f *Fleet) List(ctx context.Context) ([]domain.State, error) {
 	states, errs := make([]*domain.State, len(all)), make([]error, len(all))
 	var asked sync.WaitGroup
 	for i, m := range all {
-		asked.Go(func() { states[i], errs[i] = f.list(ctx, m) })
+		asked.Go(func() { states[i], errs[i] = m.list(ctx) })
 	}
 	asked.Wait()
 	if err := spent(ctx, "list"); err != nil {
@@ -149,7 +153,7 @@ func unanimous(errs []error) error {
 }
 
 // list asks one member for its domain. With an error it returns the last known state.
-func (f *Fleet) list(ctx context.Context, m *member) (*domain.State, error) {
+func (m *member) list(ctx context.Context) (*domain.State, error) {
 	m.mu.Lock()
 	if m.owing {
 		defer m.mu.Unlock()
@@ -164,24 +168,24 @@ func (f *Fleet) list(ctx context.Context, m *member) (*domain.State, error) {
 	go func() {
 		defer cancel()
 		states, err := m.Hypervisor.List(question)
-		if f.answer(m, n, states, err) {
-			f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: m.name, Why: "Answered"})
+		if m.answer(n, states, err) {
+			m.fleet.hints.Tell(domain.Event{Kind: domain.Changed, Domain: m.name, Why: "Answered"})
 		}
 		answered <- err
 	}()
-	err := f.await(ctx, m, answered)
+	err := m.await(ctx, answered)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lockedKnown(), err
 }
 
 // await waits for an answer for the patience of the fleet, then marks the member as owing.
-func (f *Fleet) await(ctx context.Context, m *member, answered <-chan error) error {
-	patience := f.Patience
+func (m *member) await(ctx context.Context, answered <-chan error) error {
+	patience := m.fleet.Patience
 	if patience <= 0 {
 		patience = DefaultPatience
 	}
-	t := f.clock().NewTimer(patience)
+	t := m.clock().NewTimer(patience)
 	defer t.Stop()
 	select {
 	case err := <-answered:
@@ -199,19 +203,19 @@ func (f *Fleet) await(ctx context.Context, m *member, answered <-chan error) err
 	}
 	m.owing = true
 	if m.silent.IsZero() {
-		m.silent = f.clock().Now()
+		m.silent = m.clock().Now()
 	}
 	return errSilent
 }
 
 // answer records the answer of a member, and reports whether it is late: no caller waits.
-func (f *Fleet) answer(m *member, n uint64, states []domain.State, err error) (late bool) {
+func (m *member) answer(n uint64, states []domain.State, err error) (late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	late, m.owing = m.owing, false
 	if err != nil {
 		if m.silent.IsZero() {
-			m.silent = f.clock().Now()
+			m.silent = m.clock().Now()
 		}
 		return late
 	}
@@ -225,6 +229,13 @@ func (f *Fleet) answer(m *member, n uint64, states []domain.State, err error) (l
 		}
 	}
 	return late
+}
+
+func (m *member) clock() clock.Clock {
+	if m.fleet.Clock == nil {
+		return clock.RealClock{}
+	}
+	return m.fleet.Clock
 }
 
 // lockedKnown returns the last known state of the member's domain; NoState if it has never

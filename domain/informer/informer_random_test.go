@@ -15,8 +15,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // storm applies random operations and faults to a hypervisor.
@@ -51,9 +51,9 @@ func (s *storm) step() {
 		call := []string{"Get", "Get", "List"}[s.rnd.IntN(3)]
 		s.frees = append(s.frees, s.hang(call, map[string]string{"Get": name}[call]))
 	case k < 31:
-		s.Inject(domaintest.Fault{Call: "Get", Times: 3, Latency: time.Duration(s.rnd.IntN(40)) * time.Second})
+		s.Inject(memory.Fault{Call: "Get", Times: 3, Latency: time.Duration(s.rnd.IntN(40)) * time.Second})
 	case k < 33:
-		s.Inject(domaintest.Fault{Call: "List", Times: 1, Latency: time.Duration(s.rnd.IntN(40)) * time.Second})
+		s.Inject(memory.Fault{Call: "List", Times: 1, Latency: time.Duration(s.rnd.IntN(40)) * time.Second})
 	case k < 34:
 		s.LoseEvents(s.rnd.IntN(2) == 0)
 	case k < 35:
@@ -171,7 +171,7 @@ func (in *informed) followChanges() func() map[string]domain.State {
 // BenchmarkInformerTick is what a listing of 500 domains costs of which none has
 // changed: one bulk question.
 func BenchmarkInformerTick(b *testing.B) {
-	hv := domaintest.New("node")
+	hv := memory.New("node")
 	for n := range 500 {
 		name := fmt.Sprintf("guest-%d", n)
 		op := domain.Operation{Verb: domain.Start, Domain: name, Definition: &libvirtxml.Domain{Type: "qemu", Name: name, UUID: uuidOf(n)}}

@@ -14,15 +14,15 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // informed is an informer that runs in a synctest bubble, which fails if a goroutine of the
 // informer is left.
 type informed struct {
 	testing.TB
-	*domaintest.Hypervisor
+	*memory.Hypervisor
 	*informer.Informer
 	// late is the delay of an answer about a domain; set before the first call.
 	late func() time.Duration
@@ -47,7 +47,7 @@ func (b belated) Get(ctx context.Context, name string) (domain.State, error) {
 func withInformer(t *testing.T, test func(*informed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		hv := domaintest.New("node")
+		hv := memory.New("node")
 		in := &informed{TB: t, Hypervisor: hv}
 		in.Informer = &informer.Informer{Hypervisor: belated{hv, in}}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -104,7 +104,7 @@ func (in *informed) knows(name, want string) {
 }
 
 func (in *informed) hang(call, name string) (free func()) {
-	return in.Inject(domaintest.Fault{Call: call, Domain: name, Hang: true})
+	return in.Inject(memory.Fault{Call: call, Domain: name, Hang: true})
 }
 
 func TestInformer(t *testing.T) {
@@ -267,7 +267,7 @@ func TestInformer(t *testing.T) {
 		"an error about a domain is asked again about": func(in *informed) {
 			in.apply(domain.Start, "a")
 			synctest.Wait()
-			in.Inject(domaintest.Fault{Call: "Get", Domain: "a", Times: 1, Err: errors.New("not now")})
+			in.Inject(memory.Fault{Call: "Get", Domain: "a", Times: 1, Err: errors.New("not now")})
 			in.apply(domain.SetMetadata, "a")
 			in.knows("a", "Running stale")
 			time.Sleep(informer.DefaultResync)
@@ -279,13 +279,13 @@ func TestInformer(t *testing.T) {
 }
 
 func TestInformer_NoEvents(t *testing.T) {
-	for name, fault := range map[string]domaintest.Fault{
+	for name, fault := range map[string]memory.Fault{
 		"refused for a while": {Call: "Watch", Times: 3, Err: domain.ErrDisconnected},
 		"never answered":      {Call: "Watch", Hang: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				in := &informed{TB: t, Hypervisor: domaintest.New("node")}
+				in := &informed{TB: t, Hypervisor: memory.New("node")}
 				in.Informer = &informer.Informer{Hypervisor: in.Hypervisor}
 				in.Inject(fault)
 				in.apply(domain.Start, "a")
@@ -311,7 +311,7 @@ func TestInformerRun_Once(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		hv := domaintest.New("node")
+		hv := memory.New("node")
 		ended := make(chan error, 1)
 		i := &informer.Informer{Hypervisor: hv}
 		go func() { ended <- i.Run(t.Context()) }()

@@ -21,15 +21,16 @@ import (
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // started is a client whose guest runs, and the hypervisor behind it.
-func started(t *testing.T) (*launcher.Client, *domaintest.Hypervisor, *pod) {
+func started(t *testing.T) (*launcher.Client, *memory.Hypervisor, *pod) {
 	t.Helper()
-	h := domaintest.New("pod")
+	h := memory.New("pod")
 	p := newPod(t, h)
 	c := dial(t, p)
-	if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: guest.Domain(), Definition: definition(t, guest.Domain())}); err != nil {
+	if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: guest.Domain(), Definition: domaintest.Definition(t, guest.Domain())}); err != nil {
 		t.Fatal(err)
 	}
 	return c, h, p
@@ -100,7 +101,7 @@ func TestErrors_KeepText(t *testing.T) {
 		domain.ErrNoAgent, domain.ErrMigrationAborted, domain.ErrNotReady, domain.ErrMigrationUnsafe, nil,
 	} {
 		sent := errors.Join(errors.New("disk \"x\": 100 % broken\nsecond line"), want)
-		remove := h.Inject(domaintest.Fault{Call: string(domain.Suspend), Err: sent})
+		remove := h.Inject(memory.Fault{Call: string(domain.Suspend), Err: sent})
 		err := c.Apply(t.Context(), domain.Operation{Verb: domain.Suspend, Domain: guest.Domain()})
 		remove()
 		if err == nil || want != nil && !errors.Is(err, want) || !strings.Contains(err.Error(), sent.Error()) {
@@ -117,7 +118,7 @@ func TestErrors_KeepText(t *testing.T) {
 func TestCalls_Deadline(t *testing.T) {
 	c, h, p := started(t)
 	suspend := domain.Operation{Verb: domain.Suspend, Domain: guest.Domain()}
-	h.Inject(domaintest.Fault{Call: string(domain.Suspend), Hang: true})
+	h.Inject(memory.Fault{Call: string(domain.Suspend), Hang: true})
 	t.Run("by the caller's deadline", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -151,7 +152,7 @@ func TestCalls_Deadline(t *testing.T) {
 
 func TestCalls_OversizedMessage(t *testing.T) {
 	c, h, _ := started(t)
-	def := definition(t, guest.Domain())
+	def := domaintest.Definition(t, guest.Domain())
 	def.Description = strings.Repeat("x", launcher.MaxMessage+1)
 	err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def})
 	if !errors.Is(err, domain.ErrInvalid) {
@@ -212,7 +213,7 @@ func TestReadDefinition_Complete(t *testing.T) {
 			t.Fatal(err)
 		}
 		def.Type = "qemu" // the type that memory accepts
-		c := dial(t, newPod(t, domaintest.New("pod")))
+		c := dial(t, newPod(t, memory.New("pod")))
 		if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}); err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
@@ -222,7 +223,7 @@ func TestReadDefinition_Complete(t *testing.T) {
 // TestMigrate_OneShot breaks the channel during a migration.
 func TestMigrate_OneShot(t *testing.T) {
 	c, h, p := started(t)
-	there := domaintest.New("there")
+	there := memory.New("there")
 	h.Connect("memory://there", there)
 	h.MigrationTakes(time.Hour)
 	req := domain.MigrationRequest{Migration: "m1", Domain: guest.Domain(), DestinationURI: "memory://there"}

@@ -29,13 +29,13 @@ import (
 
 // Default timeouts of calls whose context has no deadline, by KubeVirt's classes.
 const (
-	// ShortTimeout is for queries.
-	ShortTimeout = 5 * time.Second
-	// LongTimeout is for changes.
-	LongTimeout = 20 * time.Second
-	// ExtendedTimeout is for calls that wait for the guest itself, such as to freeze its file
+	// shortTimeout is for queries.
+	shortTimeout = 5 * time.Second
+	// longTimeout is for changes.
+	longTimeout = 20 * time.Second
+	// extendedTimeout is for calls that wait for the guest itself, such as to freeze its file
 	// systems.
-	ExtendedTimeout = 60 * time.Second
+	extendedTimeout = 60 * time.Second
 )
 
 const (
@@ -62,6 +62,14 @@ type Options struct {
 // Client is the hypervisor of a launcher, with all abilities. It reconnects by itself and is safe
 // for concurrent use.
 type Client struct {
+	*channel
+	migrator
+	guestAgent
+	snapshotter
+}
+
+// channel is the agent's end of the command channel, which the parts of a client share.
+type channel struct {
 	root, path string
 	opts       Options
 	guest      Guest
@@ -94,7 +102,7 @@ var (
 // error is [domain.ErrNotReady] if the socket does not exist, or has no listener, and
 // [domain.ErrUnsupported] if the launcher has no protocol version in common with this package.
 func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
-	c := &Client{root: filepath.Dir(socket), path: filepath.Base(socket), opts: o, done: make(chan struct{})}
+	c := &channel{root: filepath.Dir(socket), path: filepath.Base(socket), opts: o, done: make(chan struct{})}
 	if o.Root != "" {
 		below, err := filepath.Rel(o.Root, socket)
 		if err != nil {
@@ -114,7 +122,7 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	}
 	c.guest, c.dir, c.current = s.guest, s.dir, s
 	c.running.Go(func() { c.keep(context.WithoutCancel(ctx), s) })
-	return c, nil
+	return &Client{channel: c, migrator: migrator{c}, guestAgent: guestAgent{c}, snapshotter: snapshotter{c}}, nil
 }
 
 // Guest returns the VMI of the launcher, as the launcher reports it.
@@ -152,9 +160,9 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
-// open connects, negotiates a version and waits for the first event, within ShortTimeout.
-func (c *Client) open(ctx context.Context) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
+// open connects, negotiates a version and waits for the first event, within shortTimeout.
+func (c *channel) open(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	raw, dir, err := connect(ctx, c.root, c.path)
 	if err != nil {
@@ -220,7 +228,7 @@ func dialOptions(raw net.Conn) []grpc.DialOption {
 
 // keep passes on the events of a session; when the session is lost it notifies the watchers and
 // opens the next, until the client is closed.
-func (c *Client) keep(ctx context.Context, s *session) {
+func (c *channel) keep(ctx context.Context, s *session) {
 	for {
 		err := c.follow(s)
 		c.drop(err)
@@ -244,7 +252,7 @@ func (c *Client) keep(ctx context.Context, s *session) {
 }
 
 // follow passes events on until there are no more.
-func (c *Client) follow(s *session) error {
+func (c *channel) follow(s *session) error {
 	ended := make(chan struct{})
 	defer close(ended)
 	c.running.Go(func() {
@@ -267,7 +275,7 @@ func (c *Client) follow(s *session) error {
 
 // rest keeps a launcher from causing passes all the time: events beyond the rate wait unread, and
 // are merged on its side.
-func (c *Client) rest(pace *rate.Limiter) {
+func (c *channel) rest(pace *rate.Limiter) {
 	now := c.opts.Clock.Now()
 	wait := pace.ReserveN(now, 1).DelayFrom(now)
 	if wait <= 0 {
@@ -282,14 +290,14 @@ func (c *Client) rest(pace *rate.Limiter) {
 }
 
 // drop makes calls fail from now on.
-func (c *Client) drop(why error) {
+func (c *channel) drop(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current, c.why = nil, why
 }
 
 // reopen reconnects until it succeeds; nil if the client was closed.
-func (c *Client) reopen(ctx context.Context) *session {
+func (c *channel) reopen(ctx context.Context) *session {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.running.Go(func() {
@@ -322,7 +330,7 @@ func (c *Client) reopen(ctx context.Context) *session {
 }
 
 // disconnected is the error of a call without a connection.
-func (c *Client) disconnected(op, name string) error {
+func (c *channel) disconnected(op, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	message := "the connection to the launcher is closed"
@@ -352,7 +360,7 @@ func (c *Client) absent() bool {
 }
 
 // session returns the connection for a call.
-func (c *Client) session(ctx context.Context, op, name string) (*session, error) {
+func (c *channel) session(ctx context.Context, op, name string) (*session, error) {
 	if err := over(ctx, op, name); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type question struct {
 type rpc[Req, Resp any] func(launcherpb.LauncherClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)
 
 // ask makes a call.
-func ask[Req, Resp any](ctx context.Context, c *Client, do rpc[Req, Resp], req *Req, q question) (*Resp, error) {
+func ask[Req, Resp any](ctx context.Context, c *channel, do rpc[Req, Resp], req *Req, q question) (*Resp, error) {
 	s, err := c.session(ctx, q.op, q.name)
 	if err != nil {
 		return nil, err
@@ -38,13 +38,13 @@ func ask[Req, Resp any](ctx context.Context, c *Client, do rpc[Req, Resp], req *
 }
 
 // about makes a call about one domain.
-func about[Resp any](ctx context.Context, c *Client, do rpc[launcherpb.DomainRequest, Resp], q question) (*Resp, error) {
+func about[Resp any](ctx context.Context, c *channel, do rpc[launcherpb.DomainRequest, Resp], q question) (*Resp, error) {
 	return ask(ctx, c, do, &launcherpb.DomainRequest{Domain: q.name}, q)
 }
 
 // Host implements domain.Hypervisor.
 func (c *Client) Host(ctx context.Context) (domain.Host, error) {
-	h, err := ask(ctx, c, launcherpb.LauncherClient.Host, &launcherpb.HostRequest{}, question{op: "host", limit: ShortTimeout})
+	h, err := ask(ctx, c.channel, launcherpb.LauncherClient.Host, &launcherpb.HostRequest{}, question{op: "host", limit: shortTimeout})
 	if err != nil {
 		return domain.Host{}, err
 	}
@@ -53,7 +53,7 @@ func (c *Client) Host(ctx context.Context) (domain.Host, error) {
 
 // List implements domain.Hypervisor.
 func (c *Client) List(ctx context.Context) ([]domain.State, error) {
-	l, err := ask(ctx, c, launcherpb.LauncherClient.List, &launcherpb.ListRequest{}, question{op: "list", limit: ShortTimeout})
+	l, err := ask(ctx, c.channel, launcherpb.LauncherClient.List, &launcherpb.ListRequest{}, question{op: "list", limit: shortTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (c *Client) List(ctx context.Context) ([]domain.State, error) {
 
 // Get implements domain.Hypervisor.
 func (c *Client) Get(ctx context.Context, name string) (domain.State, error) {
-	wire, err := about(ctx, c, launcherpb.LauncherClient.Get, question{"get", name, ShortTimeout})
+	wire, err := about(ctx, c.channel, launcherpb.LauncherClient.Get, question{"get", name, shortTimeout})
 	if err != nil {
 		return domain.State{}, err
 	}
@@ -100,20 +100,20 @@ func (c *Client) Apply(ctx context.Context, op domain.Operation) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	q := question{string(op.Verb), op.Domain, LongTimeout}
+	q := question{string(op.Verb), op.Domain, longTimeout}
 	if do, simple := verbs[op.Verb]; simple {
-		_, err := about(ctx, c, do, q)
+		_, err := about(ctx, c.channel, do, q)
 		return err
 	}
 	if op.Verb == domain.Reboot {
-		_, err := ask(ctx, c, launcherpb.LauncherClient.Reboot, &launcherpb.RebootRequest{Domain: op.Domain, Agent: op.Agent}, q)
+		_, err := ask(ctx, c.channel, launcherpb.LauncherClient.Reboot, &launcherpb.RebootRequest{Domain: op.Domain, Agent: op.Agent}, q)
 		return err
 	}
 	req, err := syncToWire(op)
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, c, launcherpb.LauncherClient.Sync, req, q)
+	_, err = ask(ctx, c.channel, launcherpb.LauncherClient.Sync, req, q)
 	return err
 }
 
@@ -128,9 +128,12 @@ func (c *Client) Watch(ctx context.Context) (<-chan domain.Event, error) {
 	return c.hints.Watch(ctx), nil
 }
 
+// guestAgent implements domain.GuestAgent.
+type guestAgent struct{ *channel }
+
 // GuestInfo implements domain.GuestAgent.
-func (c *Client) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
-	g, err := about(ctx, c, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, LongTimeout})
+func (c guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+	g, err := about(ctx, c.channel, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, longTimeout})
 	if err != nil {
 		return domain.GuestInfo{}, err
 	}
@@ -138,34 +141,34 @@ func (c *Client) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, 
 }
 
 // Freeze implements domain.GuestAgent.
-func (c *Client) Freeze(ctx context.Context, name string) error {
-	_, err := about(ctx, c, launcherpb.LauncherClient.Freeze, question{"freeze", name, ExtendedTimeout})
+func (c guestAgent) Freeze(ctx context.Context, name string) error {
+	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Freeze, question{"freeze", name, extendedTimeout})
 	return err
 }
 
 // Thaw implements domain.GuestAgent.
-func (c *Client) Thaw(ctx context.Context, name string) error {
-	_, err := about(ctx, c, launcherpb.LauncherClient.Thaw, question{"thaw", name, LongTimeout})
+func (c guestAgent) Thaw(ctx context.Context, name string) error {
+	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Thaw, question{"thaw", name, longTimeout})
 	return err
 }
 
 // SetTime implements domain.GuestAgent.
-func (c *Client) SetTime(ctx context.Context, name string, now time.Time) error {
+func (c guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
 	req := &launcherpb.SetTimeRequest{Domain: name, Now: toNanos(now)}
-	_, err := ask(ctx, c, launcherpb.LauncherClient.SetTime, req, question{"set time", name, LongTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.SetTime, req, question{"set time", name, longTimeout})
 	return err
 }
 
 // AgentCommand implements domain.GuestAgent.
-func (c *Client) AgentCommand(ctx context.Context, name, command string) (string, error) {
+func (c guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
 	req := &launcherpb.AgentCommandRequest{Domain: name, Command: command}
-	a, err := ask(ctx, c, launcherpb.LauncherClient.AgentCommand, req, question{"agent command", name, LongTimeout})
+	a, err := ask(ctx, c.channel, launcherpb.LauncherClient.AgentCommand, req, question{"agent command", name, longTimeout})
 	return a.GetAnswer(), err
 }
 
 // Stats implements domain.StatsReader.
 func (c *Client) Stats(ctx context.Context) ([]domain.Stats, error) {
-	s, err := ask(ctx, c, launcherpb.LauncherClient.Stats, &launcherpb.StatsRequest{}, question{op: "stats", limit: ShortTimeout})
+	s, err := ask(ctx, c.channel, launcherpb.LauncherClient.Stats, &launcherpb.StatsRequest{}, question{op: "stats", limit: shortTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -174,20 +177,23 @@ func (c *Client) Stats(ctx context.Context) ([]domain.Stats, error) {
 
 // MemoryModel implements domain.MemoryHotplugger.
 func (c *Client) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
-	m, err := ask(ctx, c, launcherpb.LauncherClient.MemoryModel, &launcherpb.MemoryModelRequest{Arch: arch}, question{op: "memory model", limit: ShortTimeout})
+	m, err := ask(ctx, c.channel, launcherpb.LauncherClient.MemoryModel, &launcherpb.MemoryModelRequest{Arch: arch}, question{op: "memory model", limit: shortTimeout})
 	return domain.MemoryModel(m.GetModel()), err
 }
 
+// snapshotter implements domain.Snapshotter.
+type snapshotter struct{ *channel }
+
 // TakeSnapshot implements domain.Snapshotter.
-func (c *Client) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (c snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: snapshotToWire(s)}
-	_, err := ask(ctx, c, launcherpb.LauncherClient.TakeSnapshot, req, question{"take snapshot", name, ExtendedTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TakeSnapshot, req, question{"take snapshot", name, extendedTimeout})
 	return err
 }
 
 // Snapshots implements domain.Snapshotter.
-func (c *Client) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
-	s, err := about(ctx, c, launcherpb.LauncherClient.Snapshots, question{"snapshots", name, ShortTimeout})
+func (c snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+	s, err := about(ctx, c.channel, launcherpb.LauncherClient.Snapshots, question{"snapshots", name, shortTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -195,15 +201,15 @@ func (c *Client) Snapshots(ctx context.Context, name string) ([]domain.Snapshot,
 }
 
 // RevertSnapshot implements domain.Snapshotter.
-func (c *Client) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+func (c snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
-	_, err := ask(ctx, c, launcherpb.LauncherClient.RevertSnapshot, req, question{"revert snapshot", name, ExtendedTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.RevertSnapshot, req, question{"revert snapshot", name, extendedTimeout})
 	return err
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (c *Client) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+func (c snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
-	_, err := ask(ctx, c, launcherpb.LauncherClient.DeleteSnapshot, req, question{"delete snapshot", name, ExtendedTimeout})
+	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.DeleteSnapshot, req, question{"delete snapshot", name, extendedTimeout})
 	return err
 }

@@ -22,7 +22,7 @@ func (c *Client) OpenConsole(ctx context.Context, name, alias string) (io.ReadWr
 		return nil, err
 	}
 	long, cancel := context.WithCancel(ctx)
-	opening, opened := context.WithTimeout(ctx, LongTimeout)
+	opening, opened := context.WithTimeout(ctx, longTimeout)
 	defer opened()
 	limit := context.AfterFunc(opening, cancel)
 	stream, err := s.api.Console(s.speak(long))

@@ -14,6 +14,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // guest is the VMI of the launchers of these tests.
@@ -124,7 +125,7 @@ func dial(t testing.TB, p *pod) *launcher.Client {
 }
 
 // driver is a client in front of memory.
-func driver(t testing.TB) (domaintest.Driver, *domaintest.Hypervisor, *pod) {
+func driver(t testing.TB) (domaintest.Driver, *memory.Hypervisor, *pod) {
 	d, here := domaintest.Memory()
 	p := newPod(t, here)
 	d.Hypervisor = dial(t, p)
@@ -148,9 +149,6 @@ func TestConformance_LaunchersDie(t *testing.T) {
 		return d
 	})
 }
-
-// definition is a domain that is valid in memory.
-var definition = domaintest.New("any").Driver().Definition
 
 func alias(name string) *libvirtxml.DomainAlias {
 	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + name}

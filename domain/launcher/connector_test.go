@@ -18,9 +18,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // kubelet is a folder of Pods and a connector for it.
@@ -86,7 +86,7 @@ func (k *kubelet) sockets(uid string) string {
 // run starts the launcher of a VMI in a Pod.
 func (k *kubelet) run(uid string, g launcher.Guest) *pod {
 	k.Helper()
-	h := domaintest.New(uid)
+	h := memory.New(uid)
 	k.makeFor(types.UID(uid), g)
 	return newPodOf(k, k.sockets(uid), func() *launcher.Server { return &launcher.Server{Hypervisor: h, Guest: g} })
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultScan is the interval of scans of all Pods of a node without a cause.
-const DefaultScan = 10 * time.Second
+// scanEvery is the interval of scans of all Pods of a node without a cause.
+const scanEvery = 10 * time.Second
 
 // Run discovers launchers until ctx ends: at once when the Pods' folders change, and periodically.
 func (c *Connector) Run(ctx context.Context) error {
@@ -28,7 +28,7 @@ func (c *Connector) Run(ctx context.Context) error {
 	if c.Clock != nil {
 		ticks = c.Clock
 	}
-	tick := ticks.NewTicker(DefaultScan)
+	tick := ticks.NewTicker(scanEvery)
 	defer tick.Stop()
 	for {
 		c.watch(watcher)

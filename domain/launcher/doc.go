@@ -40,8 +40,7 @@
 //
 // # Time
 //
-// A call ends with its context, and without a deadline there after [ShortTimeout],
-// [LongTimeout] or [ExtendedTimeout], by its kind. The server has a limit of its own
-// ([Server].Longest). A migration has none: it continues without the channel, under an
-// identifier that begins it only once.
+// A call ends with its context, and without a deadline there after 5, 20 or 60 seconds,
+// by its kind. The server has a limit of its own ([Server].Longest). A migration has none:
+// it continues without the channel, under an identifier that begins it only once.
 package launcher

@@ -17,11 +17,12 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // socketed is a hypervisor with a folder for sockets of migrations.
 type socketed struct {
-	*domaintest.Hypervisor
+	*memory.Hypervisor
 	at domain.Sockets
 }
 
@@ -53,7 +54,7 @@ func TestMigrationSockets_SeenFromOutside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPodOf(t, dir, func() *launcher.Server {
-				return &launcher.Server{Hypervisor: socketed{domaintest.New("pod"), c.at}, Guest: guest, Shared: inside}
+				return &launcher.Server{Hypervisor: socketed{memory.New("pod"), c.at}, Guest: guest, Shared: inside}
 			})
 			s, err := dial(t, p).MigrationSockets(t.Context(), guest.Domain())
 			if c.want != nil {
@@ -104,13 +105,13 @@ func TestFinalizeMigration_RefreshesLinks(t *testing.T) {
 }
 
 func TestServer_UndefineEndsLauncher(t *testing.T) {
-	h, ends := domaintest.New("pod"), make(chan struct{}, 9)
+	h, ends := memory.New("pod"), make(chan struct{}, 9)
 	p := newPodOf(t, t.TempDir(), func() *launcher.Server {
 		return &launcher.Server{Hypervisor: h, Guest: guest, Undefined: func() { ends <- struct{}{} }}
 	})
 	c := dial(t, p)
 	for _, verb := range []domain.Verb{domain.Undefine, domain.Start, domain.Destroy} {
-		op := domain.Operation{Verb: verb, Domain: guest.Domain(), Definition: definition(t, guest.Domain())}
+		op := domain.Operation{Verb: verb, Domain: guest.Domain(), Definition: domaintest.Definition(t, guest.Domain())}
 		if err := c.Apply(t.Context(), op); err != nil || len(ends) != 0 {
 			t.Errorf("%s: %v, %d calls", verb, err, len(ends))
 		}

@@ -21,6 +21,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
@@ -126,7 +127,7 @@ func TestConnector_PodNotOfController(t *testing.T) {
 // marked is the definition of a domain with metadata.
 func marked(t *testing.T, name string, m domain.Metadata) string {
 	t.Helper()
-	d := definition(t, name)
+	d := domaintest.Definition(t, name)
 	if err := domain.PutMetadata(d, m); err != nil {
 		t.Fatal(err)
 	}

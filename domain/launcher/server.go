@@ -22,8 +22,8 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// DefaultLongest is the default of [Server].Longest.
-const DefaultLongest = 5 * time.Minute
+// defaultLongest is the default of [Server].Longest.
+const defaultLongest = 5 * time.Minute
 
 // MaxMessage is the largest message of the channel in bytes. A definition of the largest guest
 // takes a fraction of it.
@@ -56,8 +56,6 @@ func (g Guest) Domain() string { return domain.Name(g.Namespace, g.Name) }
 // Server is the launcher's end of the command channel. Fields are set before Serve and
 // not changed afterwards; those without a default are required.
 type Server struct {
-	launcherpb.UnimplementedLauncherServer
-
 	// Hypervisor runs the domain. Its abilities are found by type assertion.
 	Hypervisor domain.Hypervisor
 	// Guest is the VMI of this launcher.
@@ -68,7 +66,7 @@ type Server struct {
 	// as well. The sockets of migrations have to be below it. Default: none, migrations need a
 	// transport without sockets.
 	Shared string
-	// Longest bounds every call but migrations, watches and consoles. Default: DefaultLongest.
+	// Longest bounds every call but migrations, watches and consoles. Default: 5 minutes.
 	Longest time.Duration
 	// Clock paces the progress of migrations. Default: the real one.
 	Clock clock.WithTicker
@@ -93,7 +91,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: quickestProbe, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream), grpc.StatsHandler(afterwards{}),
 	)
-	launcherpb.RegisterLauncherServer(g, s)
+	launcherpb.RegisterLauncherServer(g, service{
+		Server: s, operationCalls: operationCalls{s}, agentCalls: agentCalls{s}, snapshotCalls: snapshotCalls{s}, migrationCalls: migrationCalls{s},
+	})
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
 	var err error
@@ -126,7 +126,7 @@ func (s *Server) complete() {
 	s.once.Do(func() {
 		s.done = make(chan struct{})
 		if s.Longest <= 0 {
-			s.Longest = DefaultLongest
+			s.Longest = defaultLongest
 		}
 		if s.Clock == nil {
 			s.Clock = clock.RealClock{}
@@ -170,8 +170,23 @@ func spokenIn(ctx context.Context) error {
 		said, spoken(versions), domain.ErrUnsupported)
 }
 
+// service answers the calls of the protocol.
+type service struct {
+	unimplemented
+	*Server
+	operationCalls
+	agentCalls
+	snapshotCalls
+	migrationCalls
+}
+
+// unimplemented is a level deeper than the calls, so that these take precedence.
+type unimplemented struct {
+	launcherpb.UnimplementedLauncherServer
+}
+
 // Info implements launcherpb.LauncherServer.
-func (s *Server) Info(_ context.Context, in *launcherpb.InfoRequest) (*launcherpb.InfoResponse, error) {
+func (s service) Info(_ context.Context, in *launcherpb.InfoRequest) (*launcherpb.InfoResponse, error) {
 	best, err := agree(versions, in.Versions)
 	if err != nil {
 		return nil, err
@@ -183,7 +198,7 @@ func (s *Server) Info(_ context.Context, in *launcherpb.InfoRequest) (*launcherp
 }
 
 // Host implements launcherpb.LauncherServer.
-func (s *Server) Host(ctx context.Context, _ *launcherpb.HostRequest) (*launcherpb.HostResponse, error) {
+func (s service) Host(ctx context.Context, _ *launcherpb.HostRequest) (*launcherpb.HostResponse, error) {
 	h, err := s.Hypervisor.Host(ctx)
 	if err != nil {
 		return nil, err
@@ -192,7 +207,7 @@ func (s *Server) Host(ctx context.Context, _ *launcherpb.HostRequest) (*launcher
 }
 
 // List implements launcherpb.LauncherServer.
-func (s *Server) List(ctx context.Context, _ *launcherpb.ListRequest) (*launcherpb.ListResponse, error) {
+func (s service) List(ctx context.Context, _ *launcherpb.ListRequest) (*launcherpb.ListResponse, error) {
 	all, err := s.Hypervisor.List(ctx)
 	if err != nil {
 		return nil, err
@@ -209,7 +224,7 @@ func (s *Server) List(ctx context.Context, _ *launcherpb.ListRequest) (*launcher
 }
 
 // Get implements launcherpb.LauncherServer.
-func (s *Server) Get(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.State, error) {
+func (s service) Get(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.State, error) {
 	st, err := s.Hypervisor.Get(ctx, in.Domain)
 	if err != nil {
 		return nil, err
@@ -218,7 +233,7 @@ func (s *Server) Get(ctx context.Context, in *launcherpb.DomainRequest) (*launch
 }
 
 // Watch implements launcherpb.LauncherServer.
-func (s *Server) Watch(_ *launcherpb.WatchRequest, stream grpc.ServerStreamingServer[launcherpb.Event]) error {
+func (s service) Watch(_ *launcherpb.WatchRequest, stream grpc.ServerStreamingServer[launcherpb.Event]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	events, err := s.Hypervisor.Watch(ctx)

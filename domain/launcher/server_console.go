@@ -18,8 +18,8 @@ import (
 const chunk = 32 << 10
 
 // Console implements launcherpb.LauncherServer.
-func (s *Server) Console(stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherpb.ConsoleResponse]) error {
-	o, err := able[domain.ConsoleOpener](s, "console")
+func (s service) Console(stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherpb.ConsoleResponse]) error {
+	o, err := able[domain.ConsoleOpener](s.Server, "console")
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,11 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
+// operationCalls are about operations.
+type operationCalls struct{ *Server }
+
 // Sync implements launcherpb.LauncherServer.
-func (s *Server) Sync(ctx context.Context, in *launcherpb.SyncRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Sync(ctx context.Context, in *launcherpb.SyncRequest) (*launcherpb.Done, error) {
 	op, err := syncFromWire(in)
 	if err != nil {
 		return nil, err
@@ -20,43 +23,43 @@ func (s *Server) Sync(ctx context.Context, in *launcherpb.SyncRequest) (*launche
 }
 
 // apply carries out a verb whose only argument is the domain.
-func (s *Server) apply(ctx context.Context, verb domain.Verb, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) apply(ctx context.Context, verb domain.Verb, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return did(s.Hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: in.Domain}))
 }
 
 // Shutdown implements launcherpb.LauncherServer.
-func (s *Server) Shutdown(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Shutdown(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return s.apply(ctx, domain.Shutdown, in)
 }
 
 // Pause implements launcherpb.LauncherServer.
-func (s *Server) Pause(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Pause(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return s.apply(ctx, domain.Suspend, in)
 }
 
 // Unpause implements launcherpb.LauncherServer.
-func (s *Server) Unpause(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Unpause(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return s.apply(ctx, domain.Resume, in)
 }
 
 // Reset implements launcherpb.LauncherServer.
-func (s *Server) Reset(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Reset(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return s.apply(ctx, domain.Reset, in)
 }
 
 // Reboot implements launcherpb.LauncherServer.
-func (s *Server) Reboot(ctx context.Context, in *launcherpb.RebootRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Reboot(ctx context.Context, in *launcherpb.RebootRequest) (*launcherpb.Done, error) {
 	return did(s.Hypervisor.Apply(ctx, domain.Operation{Verb: domain.Reboot, Domain: in.Domain, Agent: in.Agent}))
 }
 
 // Destroy implements launcherpb.LauncherServer.
-func (s *Server) Destroy(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Destroy(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return s.apply(ctx, domain.Destroy, in)
 }
 
 // Undefine implements launcherpb.LauncherServer. Where there was nothing to undefine the domain may
 // still be created.
-func (s *Server) Undefine(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+func (s operationCalls) Undefine(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	_, before := s.Hypervisor.Get(ctx, in.Domain)
 	out, err := s.apply(ctx, domain.Undefine, in)
 	if err == nil && before == nil && in.Domain == s.Guest.Domain() {
@@ -65,9 +68,12 @@ func (s *Server) Undefine(ctx context.Context, in *launcherpb.DomainRequest) (*l
 	return out, err
 }
 
+// agentCalls are about the guest agent.
+type agentCalls struct{ *Server }
+
 // GuestInfo implements launcherpb.LauncherServer.
-func (s *Server) GuestInfo(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.GuestInfoResponse, error) {
-	a, err := able[domain.GuestAgent](s, "guest info")
+func (s agentCalls) GuestInfo(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.GuestInfoResponse, error) {
+	a, err := able[domain.GuestAgent](s.Server, "guest info")
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +85,8 @@ func (s *Server) GuestInfo(ctx context.Context, in *launcherpb.DomainRequest) (*
 }
 
 // Freeze implements launcherpb.LauncherServer.
-func (s *Server) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s, "freeze")
+func (s agentCalls) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+	a, err := able[domain.GuestAgent](s.Server, "freeze")
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +94,8 @@ func (s *Server) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*lau
 }
 
 // Thaw implements launcherpb.LauncherServer.
-func (s *Server) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s, "thaw")
+func (s agentCalls) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+	a, err := able[domain.GuestAgent](s.Server, "thaw")
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +103,8 @@ func (s *Server) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*launc
 }
 
 // SetTime implements launcherpb.LauncherServer.
-func (s *Server) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s, "set time")
+func (s agentCalls) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) (*launcherpb.Done, error) {
+	a, err := able[domain.GuestAgent](s.Server, "set time")
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +112,8 @@ func (s *Server) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) (*l
 }
 
 // AgentCommand implements launcherpb.LauncherServer.
-func (s *Server) AgentCommand(ctx context.Context, in *launcherpb.AgentCommandRequest) (*launcherpb.AgentCommandResponse, error) {
-	a, err := able[domain.GuestAgent](s, "agent command")
+func (s agentCalls) AgentCommand(ctx context.Context, in *launcherpb.AgentCommandRequest) (*launcherpb.AgentCommandResponse, error) {
+	a, err := able[domain.GuestAgent](s.Server, "agent command")
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +125,8 @@ func (s *Server) AgentCommand(ctx context.Context, in *launcherpb.AgentCommandRe
 }
 
 // Stats implements launcherpb.LauncherServer.
-func (s *Server) Stats(ctx context.Context, _ *launcherpb.StatsRequest) (*launcherpb.StatsResponse, error) {
-	r, err := able[domain.StatsReader](s, "stats")
+func (s service) Stats(ctx context.Context, _ *launcherpb.StatsRequest) (*launcherpb.StatsResponse, error) {
+	r, err := able[domain.StatsReader](s.Server, "stats")
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +138,8 @@ func (s *Server) Stats(ctx context.Context, _ *launcherpb.StatsRequest) (*launch
 }
 
 // MemoryModel implements launcherpb.LauncherServer.
-func (s *Server) MemoryModel(ctx context.Context, in *launcherpb.MemoryModelRequest) (*launcherpb.MemoryModelResponse, error) {
-	m, err := able[domain.MemoryHotplugger](s, "memory model")
+func (s service) MemoryModel(ctx context.Context, in *launcherpb.MemoryModelRequest) (*launcherpb.MemoryModelResponse, error) {
+	m, err := able[domain.MemoryHotplugger](s.Server, "memory model")
 	if err != nil {
 		return nil, err
 	}
@@ -144,9 +150,12 @@ func (s *Server) MemoryModel(ctx context.Context, in *launcherpb.MemoryModelRequ
 	return &launcherpb.MemoryModelResponse{Model: string(model)}, nil
 }
 
+// snapshotCalls are about snapshots.
+type snapshotCalls struct{ *Server }
+
 // TakeSnapshot implements launcherpb.LauncherServer.
-func (s *Server) TakeSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s, "take snapshot")
+func (s snapshotCalls) TakeSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
+	k, err := able[domain.Snapshotter](s.Server, "take snapshot")
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +163,8 @@ func (s *Server) TakeSnapshot(ctx context.Context, in *launcherpb.SnapshotReques
 }
 
 // Snapshots implements launcherpb.LauncherServer.
-func (s *Server) Snapshots(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.SnapshotsResponse, error) {
-	k, err := able[domain.Snapshotter](s, "snapshots")
+func (s snapshotCalls) Snapshots(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.SnapshotsResponse, error) {
+	k, err := able[domain.Snapshotter](s.Server, "snapshots")
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +176,8 @@ func (s *Server) Snapshots(ctx context.Context, in *launcherpb.DomainRequest) (*
 }
 
 // RevertSnapshot implements launcherpb.LauncherServer.
-func (s *Server) RevertSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s, "revert snapshot")
+func (s snapshotCalls) RevertSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
+	k, err := able[domain.Snapshotter](s.Server, "revert snapshot")
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +185,8 @@ func (s *Server) RevertSnapshot(ctx context.Context, in *launcherpb.SnapshotRequ
 }
 
 // DeleteSnapshot implements launcherpb.LauncherServer.
-func (s *Server) DeleteSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s, "delete snapshot")
+func (s snapshotCalls) DeleteSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
+	k, err := able[domain.Snapshotter](s.Server, "delete snapshot")
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +195,7 @@ func (s *Server) DeleteSnapshot(ctx context.Context, in *launcherpb.SnapshotRequ
 
 // FinalizeMigration implements launcherpb.LauncherServer. Links that go down and up make the guest
 // renew its addresses. A guest without an agent keeps its own time.
-func (s *Server) FinalizeMigration(ctx context.Context, in *launcherpb.FinalizeMigrationRequest) (*launcherpb.Done, error) {
+func (s migrationCalls) FinalizeMigration(ctx context.Context, in *launcherpb.FinalizeMigrationRequest) (*launcherpb.Done, error) {
 	if err := s.refreshLinks(ctx, in.Domain, in.RefreshLinks); err != nil {
 		return nil, err
 	}

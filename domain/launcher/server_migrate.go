@@ -84,9 +84,12 @@ func (m *migrations) cancel(name, id string) {
 
 func (m *migrations) wait() { m.all.Wait() }
 
+// migrationCalls are about migrations.
+type migrationCalls struct{ *Server }
+
 // Migrate implements launcherpb.LauncherServer.
-func (s *Server) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
-	mover, err := able[domain.Migrator](s, "migrate")
+func (s migrationCalls) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
+	mover, err := able[domain.Migrator](s.Server, "migrate")
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (s *Server) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStream
 }
 
 // accompany reports a migration until it ends, or the stream does.
-func (s *Server) accompany(j *migration, every time.Duration, m domain.Migrator, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
+func (s migrationCalls) accompany(j *migration, every time.Duration, m domain.Migrator, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
 	var tick <-chan time.Time
 	if every > 0 {
 		t := s.Clock.NewTicker(every)
@@ -134,8 +137,8 @@ func (s *Server) accompany(j *migration, every time.Duration, m domain.Migrator,
 }
 
 // reportProgress sends the progress of the migration, nothing if it is unknown.
-func (s *Server) reportProgress(ctx context.Context, m domain.Migrator, name string, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
-	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
+func (s migrationCalls) reportProgress(ctx context.Context, m domain.Migrator, name string, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
+	ctx, cancel := context.WithTimeout(ctx, shortTimeout)
 	defer cancel()
 	p, unknown := m.MigrationProgress(ctx, name)
 	if unknown != nil || !p.Active {
@@ -145,14 +148,14 @@ func (s *Server) reportProgress(ctx context.Context, m domain.Migrator, name str
 }
 
 // CancelMigration implements launcherpb.LauncherServer.
-func (s *Server) CancelMigration(_ context.Context, in *launcherpb.CancelMigrationRequest) (*launcherpb.Done, error) {
+func (s migrationCalls) CancelMigration(_ context.Context, in *launcherpb.CancelMigrationRequest) (*launcherpb.Done, error) {
 	s.migrations.cancel(in.Domain, in.Id)
 	return did(nil)
 }
 
 // MigrationProgress implements launcherpb.LauncherServer.
-func (s *Server) MigrationProgress(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Progress, error) {
-	m, err := able[domain.Migrator](s, "migration progress")
+func (s migrationCalls) MigrationProgress(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Progress, error) {
+	m, err := able[domain.Migrator](s.Server, "migration progress")
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +167,8 @@ func (s *Server) MigrationProgress(ctx context.Context, in *launcherpb.DomainReq
 }
 
 // AbortMigration implements launcherpb.LauncherServer.
-func (s *Server) AbortMigration(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	m, err := able[domain.Migrator](s, "abort migration")
+func (s migrationCalls) AbortMigration(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+	m, err := able[domain.Migrator](s.Server, "abort migration")
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +176,8 @@ func (s *Server) AbortMigration(ctx context.Context, in *launcherpb.DomainReques
 }
 
 // SwitchToPostCopy implements launcherpb.LauncherServer.
-func (s *Server) SwitchToPostCopy(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	p, err := able[domain.PostCopier](s, "switch to post-copy")
+func (s migrationCalls) SwitchToPostCopy(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
+	p, err := able[domain.PostCopier](s.Server, "switch to post-copy")
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +185,8 @@ func (s *Server) SwitchToPostCopy(ctx context.Context, in *launcherpb.DomainRequ
 }
 
 // TuneMigration implements launcherpb.LauncherServer.
-func (s *Server) TuneMigration(ctx context.Context, in *launcherpb.TuneMigrationRequest) (*launcherpb.Done, error) {
-	m, err := able[domain.MigrationTuner](s, "tune migration")
+func (s migrationCalls) TuneMigration(ctx context.Context, in *launcherpb.TuneMigrationRequest) (*launcherpb.Done, error) {
+	m, err := able[domain.MigrationTuner](s.Server, "tune migration")
 	if err != nil {
 		return nil, err
 	}
@@ -197,8 +200,8 @@ func (s *Server) TuneMigration(ctx context.Context, in *launcherpb.TuneMigration
 }
 
 // MigrationSockets implements launcherpb.LauncherServer.
-func (s *Server) MigrationSockets(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.MigrationSocketsResponse, error) {
-	m, err := able[domain.SocketMigrator](s, "migration sockets")
+func (s migrationCalls) MigrationSockets(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.MigrationSocketsResponse, error) {
+	m, err := able[domain.SocketMigrator](s.Server, "migration sockets")
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +213,7 @@ func (s *Server) MigrationSockets(ctx context.Context, in *launcherpb.DomainRequ
 }
 
 // refreshLinks sets the links of interfaces down and up.
-func (s *Server) refreshLinks(ctx context.Context, name string, aliases []string) error {
+func (s migrationCalls) refreshLinks(ctx context.Context, name string, aliases []string) error {
 	if len(aliases) == 0 {
 		return nil
 	}

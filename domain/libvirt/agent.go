@@ -24,7 +24,7 @@ type agent struct {
 // talk runs f on a connection of its own. Exchanges with one agent are serialized, but delay
 // neither operations on the domain nor those on others, and libvirt ends each when the agent takes
 // longer than the context, or [Options.AgentTimeout], allows.
-func talk[T any](ctx context.Context, d *Driver, op, name string, f func(agent) (T, error)) (T, error) {
+func talk[T any](ctx context.Context, d *connection, op, name string, f func(agent) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, ended(ctx, op, name)
@@ -74,10 +74,13 @@ func agentError(err error) error {
 	return err
 }
 
+// guestAgent implements domain.GuestAgent.
+type guestAgent struct{ *connection }
+
 // GuestInfo implements domain.GuestAgent. While the file systems are frozen the agent reports
 // nothing else.
-func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
-	return talk(ctx, d, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
+func (d guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+	return talk(ctx, d.connection, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
 		info, err := a.about()
 		if err != nil {
 			return info, err
@@ -99,8 +102,8 @@ func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, 
 }
 
 // Freeze implements domain.GuestAgent.
-func (d *Driver) Freeze(ctx context.Context, name string) error {
-	_, err := talk(ctx, d, "freeze", name, func(a agent) (struct{}, error) {
+func (d guestAgent) Freeze(ctx context.Context, name string) error {
+	_, err := talk(ctx, d.connection, "freeze", name, func(a agent) (struct{}, error) {
 		// An agent that has frozen the file systems does not know the command.
 		frozen, err := a.frozen(domain.GuestInfo{Commands: []string{freezeStatus}})
 		if err != nil || frozen {
@@ -115,8 +118,8 @@ func (d *Driver) Freeze(ctx context.Context, name string) error {
 }
 
 // Thaw implements domain.GuestAgent.
-func (d *Driver) Thaw(ctx context.Context, name string) error {
-	_, err := talk(ctx, d, "thaw", name, func(a agent) (struct{}, error) {
+func (d guestAgent) Thaw(ctx context.Context, name string) error {
+	_, err := talk(ctx, d.connection, "thaw", name, func(a agent) (struct{}, error) {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
 		}
@@ -126,8 +129,8 @@ func (d *Driver) Thaw(ctx context.Context, name string) error {
 }
 
 // SetTime implements domain.GuestAgent.
-func (d *Driver) SetTime(ctx context.Context, name string, now time.Time) error {
-	_, err := talk(ctx, d, "set the guest's time", name, func(a agent) (struct{}, error) {
+func (d guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
+	_, err := talk(ctx, d.connection, "set the guest's time", name, func(a agent) (struct{}, error) {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
 		}
@@ -137,12 +140,12 @@ func (d *Driver) SetTime(ctx context.Context, name string, now time.Time) error 
 }
 
 // AgentCommand implements domain.GuestAgent.
-func (d *Driver) AgentCommand(ctx context.Context, name, command string) (string, error) {
+func (d guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
 	verb, err := commandName(command)
 	if err != nil {
 		return "", err
 	}
-	return talk(ctx, d, "ask the guest agent", name, func(a agent) (string, error) {
+	return talk(ctx, d.connection, "ask the guest agent", name, func(a agent) (string, error) {
 		answer, err := a.ask(command)
 		return answer, a.unknown(verb, err)
 	})

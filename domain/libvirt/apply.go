@@ -24,11 +24,11 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	}
 	switch op.Verb {
 	case domain.Start:
-		return begin(ctx, d, string(op.Verb), op.Domain, act)
+		return begin(ctx, d.connection, string(op.Verb), op.Domain, act)
 	case domain.Destroy:
-		return end(ctx, d, string(op.Verb), op.Domain, act)
+		return end(ctx, d.connection, string(op.Verb), op.Domain, act)
 	}
-	return operate(ctx, d, string(op.Verb), op.Domain, d.afterEnd(ctx, op.Domain, act))
+	return operate(ctx, d.connection, string(op.Verb), op.Domain, d.afterEnd(ctx, op.Domain, act))
 }
 
 // action prepares an operation, so that an invalid request is detected before libvirt is called.

@@ -47,7 +47,7 @@ func awaitOr[T any](ctx context.Context, op, name string, f func() (T, error), l
 }
 
 // read runs f on the connection for queries.
-func read[T any](ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) (T, error)) (T, error) {
+func read[T any](ctx context.Context, d *connection, op, name string, f func(*virt.Connect) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, ended(ctx, op, name)
@@ -71,7 +71,7 @@ func read[T any](ctx context.Context, d *Driver, op, name string, f func(*virt.C
 }
 
 // operate runs f on a connection of its own, after all other operations on that domain but its end.
-func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
+func operate(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
 	}
@@ -96,7 +96,7 @@ func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Conne
 // end runs f, which ends a domain, on a connection of its own. It waits for one that is being
 // started or ended, and for nothing else: a call that is blocked by an unresponsive domain ends
 // with the domain, and does not release its turn or its slot before.
-func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
+func end(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
 	}
@@ -114,7 +114,7 @@ func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) 
 
 // begin runs f, which starts a domain: serialized with all operations on that domain, and with its
 // end.
-func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
+func begin(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
 	return operate(ctx, d, op, name, func(c *virt.Connect) error {
 		release, err := d.starts.take(ctx, name)
 		if err != nil {
@@ -131,7 +131,7 @@ func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect
 
 // onOwnConnection runs f on an idle connection or a new one. While the driver has no session none is opened:
 // one goroutine alone reconnects.
-func (d *Driver) onOwnConnection(op, name string, f func(*virt.Connect) error) error {
+func (d *connection) onOwnConnection(op, name string, f func(*virt.Connect) error) error {
 	c, err := d.ownConnection(op, name)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (d *Driver) onOwnConnection(op, name string, f func(*virt.Connect) error) e
 	return err
 }
 
-func (d *Driver) ownConnection(op, name string) (*virt.Connect, error) {
+func (d *connection) ownConnection(op, name string) (*virt.Connect, error) {
 	d.mu.Lock()
 	if d.current == nil {
 		defer d.mu.Unlock()
@@ -170,7 +170,7 @@ func (d *Driver) ownConnection(op, name string) (*virt.Connect, error) {
 }
 
 // judge translates the error of a call; on a dead connection every error is ErrDisconnected.
-func (d *Driver) judge(c *virt.Connect, op, name string, err error) error {
+func (d *connection) judge(c *virt.Connect, op, name string, err error) error {
 	if err == nil {
 		return nil
 	}

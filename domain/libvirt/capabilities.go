@@ -14,7 +14,7 @@ import (
 )
 
 // Capabilities implements domain.CapabilitiesReader.
-func (d *Driver) Capabilities(ctx context.Context) (domain.Capabilities, error) {
+func (d node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
 	host, err := d.Host(ctx)
 	if err != nil {
 		return domain.Capabilities{}, err
@@ -27,7 +27,7 @@ func (d *Driver) Capabilities(ctx context.Context) (domain.Capabilities, error) 
 	if host.Arch == "x86_64" {
 		machine = "q35"
 	}
-	return read(ctx, d, "read capabilities", "", func(c *virt.Connect) (domain.Capabilities, error) {
+	return read(ctx, d.connection, "read capabilities", "", func(c *virt.Connect) (domain.Capabilities, error) {
 		var out domain.Capabilities
 		var err error
 		if out.Host, err = c.GetCapabilities(); err != nil {

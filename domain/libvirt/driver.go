@@ -16,6 +16,16 @@ import (
 // Driver is a connection to one libvirt daemon. It reconnects by itself and is safe for concurrent
 // use.
 type Driver struct {
+	*connection
+	migrator
+	guestAgent
+	snapshotter
+	consoleOpener
+	node
+}
+
+// connection is what the parts of a driver share: the session, and which calls are under way.
+type connection struct {
 	uri   string
 	opts  Options
 	hints domain.Hints
@@ -46,16 +56,17 @@ type Driver struct {
 }
 
 var (
-	_ domain.Hypervisor       = (*Driver)(nil)
-	_ domain.Migrator         = (*Driver)(nil)
-	_ domain.PostCopier       = (*Driver)(nil)
-	_ domain.MigrationTuner   = (*Driver)(nil)
-	_ domain.SocketMigrator   = (*Driver)(nil)
-	_ domain.GuestAgent       = (*Driver)(nil)
-	_ domain.StatsReader      = (*Driver)(nil)
-	_ domain.Snapshotter      = (*Driver)(nil)
-	_ domain.ConsoleOpener    = (*Driver)(nil)
-	_ domain.MemoryHotplugger = (*Driver)(nil)
+	_ domain.Hypervisor         = (*Driver)(nil)
+	_ domain.Migrator           = (*Driver)(nil)
+	_ domain.PostCopier         = (*Driver)(nil)
+	_ domain.MigrationTuner     = (*Driver)(nil)
+	_ domain.SocketMigrator     = (*Driver)(nil)
+	_ domain.GuestAgent         = (*Driver)(nil)
+	_ domain.StatsReader        = (*Driver)(nil)
+	_ domain.Snapshotter        = (*Driver)(nil)
+	_ domain.ConsoleOpener      = (*Driver)(nil)
+	_ domain.MemoryHotplugger   = (*Driver)(nil)
+	_ domain.CapabilitiesReader = (*Driver)(nil)
 )
 
 // Open connects to the daemon at uri: qemu:///system, qemu+tcp://host/system,
@@ -65,18 +76,20 @@ func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	d := &Driver{uri: uri, opts: o, slots: make(chan struct{}, o.Operations), done: make(chan struct{})}
-	s, err := d.connect(ctx)
+	c := &connection{uri: uri, opts: o, slots: make(chan struct{}, o.Operations), done: make(chan struct{})}
+	s, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.current = s
-	d.running.Go(func() { d.keep(context.WithoutCancel(ctx), s) })
-	return d, nil
+	c.current = s
+	c.running.Go(func() { c.keep(context.WithoutCancel(ctx), s) })
+	return &Driver{
+		connection: c, migrator: migrator{c}, guestAgent: guestAgent{c}, snapshotter: snapshotter{c}, consoleOpener: consoleOpener{c}, node: node{c},
+	}, nil
 }
 
 // connect opens a session. One opened after the context has ended is closed again.
-func (d *Driver) connect(ctx context.Context) (*session, error) {
+func (d *connection) connect(ctx context.Context) (*session, error) {
 	return awaitOr(ctx, "open "+d.uri, "", d.newSession, (*session).close)
 }
 
@@ -116,7 +129,7 @@ func (d *Driver) Watch(ctx context.Context) (<-chan domain.Event, error) {
 
 // keep holds a session: when it is lost keep notifies the watchers and opens the next, until the
 // driver is closed.
-func (d *Driver) keep(ctx context.Context, s *session) {
+func (d *connection) keep(ctx context.Context, s *session) {
 	for {
 		select {
 		case <-d.done:
@@ -142,7 +155,7 @@ func (d *Driver) keep(ctx context.Context, s *session) {
 }
 
 // drop makes calls fail instead of using a lost session.
-func (d *Driver) drop(s *session, why string) {
+func (d *connection) drop(s *session, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.current == s {
@@ -156,7 +169,7 @@ func (d *Driver) drop(s *session, why string) {
 
 // reopen reconnects until it succeeds or the driver is closed, without waiting for a daemon that
 // accepts connections and is unresponsive.
-func (d *Driver) reopen(ctx context.Context) *session {
+func (d *connection) reopen(ctx context.Context) *session {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.running.Go(func() {

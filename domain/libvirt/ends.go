@@ -47,7 +47,7 @@ func (e *ends) seen(name string) bool {
 
 // afterEnd makes an operation that fails because its domain is ended concurrently behave as if it
 // had come after the end.
-func (d *Driver) afterEnd(ctx context.Context, name string, f func(*virt.Connect) error) func(*virt.Connect) error {
+func (d *connection) afterEnd(ctx context.Context, name string, f func(*virt.Connect) error) func(*virt.Connect) error {
 	return func(c *virt.Connect) error {
 		d.ends.watch(name)
 		begun := d.starts.busy(name)

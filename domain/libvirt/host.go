@@ -15,8 +15,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
+// node says what the node of the daemon is and supports.
+type node struct{ *connection }
+
 // Host implements domain.Hypervisor. The answer is kept as long as the connection.
-func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
+func (d node) Host(ctx context.Context) (domain.Host, error) {
 	const op = "describe host"
 	if ctx.Err() != nil {
 		return domain.Host{}, ended(ctx, op, "")
@@ -30,7 +33,7 @@ func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
 	case known != nil:
 		return known.Clone(), nil
 	}
-	h, err := read(ctx, d, op, "", func(c *virt.Connect) (domain.Host, error) {
+	h, err := read(ctx, d.connection, op, "", func(c *virt.Connect) (domain.Host, error) {
 		h, err := describe(c)
 		if err != nil {
 			return h, err
@@ -99,7 +102,7 @@ func version(v uint32) string {
 }
 
 // kvm decides whether KVM can run a real guest, and returns the reason.
-func (d *Driver) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
+func (d node) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
 	switch d.opts.KVM {
 	case KVMOn:
 		return true, "switched on by configuration"

@@ -17,7 +17,7 @@ import (
 // List implements domain.Hypervisor. The state of a domain is read without waiting for operations
 // on it.
 func (d *Driver) List(ctx context.Context) ([]domain.State, error) {
-	return read(ctx, d, "list domains", "", func(c *virt.Connect) ([]domain.State, error) {
+	return read(ctx, d.connection, "list domains", "", func(c *virt.Connect) ([]domain.State, error) {
 		records, err := bulk(c, virt.DOMAIN_STATS_STATE, 0)
 		if err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func state(dom *virt.Domain) (domain.State, error) {
 
 // Get implements domain.Hypervisor.
 func (d *Driver) Get(ctx context.Context, name string) (domain.State, error) {
-	return read(ctx, d, "get domain", name, func(c *virt.Connect) (s domain.State, err error) {
+	return read(ctx, d.connection, "get domain", name, func(c *virt.Connect) (s domain.State, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			if s, err = state(dom); err != nil {
 				return err

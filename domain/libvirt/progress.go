@@ -14,8 +14,8 @@ import (
 
 // MigrationProgress implements domain.Migrator. libvirt remembers the last migration of a domain,
 // at either end, until the domain is undefined or another job ends.
-func (d *Driver) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
-	return read(ctx, d, "get migration progress", name, func(c *virt.Connect) (p domain.Progress, err error) {
+func (d migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+	return read(ctx, d.connection, "get migration progress", name, func(c *virt.Connect) (p domain.Progress, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			i, err := dom.GetJobStats(0)
 			if code(err, virt.ERR_OPERATION_INVALID) { // not running: nothing migrates

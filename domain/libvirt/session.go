@@ -14,7 +14,7 @@ import (
 )
 
 // dial opens a connection that detects an unreachable peer.
-func (d *Driver) dial() (*virt.Connect, error) {
+func (d *connection) dial() (*virt.Connect, error) {
 	c, err := virt.NewConnect(d.uri)
 	if err != nil {
 		return nil, disconnected("open "+d.uri, "", err.Error())
@@ -40,7 +40,7 @@ type session struct {
 }
 
 // newSession connects and registers for events.
-func (d *Driver) newSession() (*session, error) {
+func (d *connection) newSession() (*session, error) {
 	c, err := d.dial()
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func closeReason(r virt.ConnectCloseReason) string {
 // subscribe registers for every event that may change a domain. Callbacks only record the name:
 // calling libvirt from its event loop would deadlock. Tunable events are left out; their callback
 // crashes the binding.
-func (d *Driver) subscribe(s *session) error {
+func (d *connection) subscribe(s *session) error {
 	for _, register := range append(d.lifeEvents(s.conn), d.deviceEvents(s.conn)...) {
 		id, err := register()
 		if err != nil {
@@ -108,14 +108,14 @@ func (d *Driver) subscribe(s *session) error {
 }
 
 // emit passes a hint on.
-func (d *Driver) emit(dom *virt.Domain, why string) {
+func (d *connection) emit(dom *virt.Domain, why string) {
 	if name, err := dom.GetName(); err == nil {
 		d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 	}
 }
 
 // changed emits a hint that the devices of the domain may have changed.
-func (d *Driver) changed(dom *virt.Domain, why string) {
+func (d *connection) changed(dom *virt.Domain, why string) {
 	if name, err := dom.GetName(); err == nil {
 		d.names.forget(name)
 	}
@@ -123,14 +123,14 @@ func (d *Driver) changed(dom *virt.Domain, why string) {
 }
 
 // answered records that the guest has released a device, or refused to.
-func (d *Driver) answered(dom *virt.Domain, alias string) {
+func (d *connection) answered(dom *virt.Domain, alias string) {
 	if name, err := dom.GetName(); err == nil {
 		d.asked.end(deviceKey{name, alias})
 	}
 }
 
 // lifeEvents register for events about a whole domain.
-func (d *Driver) lifeEvents(c *virt.Connect) []func() (int, error) {
+func (d *connection) lifeEvents(c *virt.Connect) []func() (int, error) {
 	return []func() (int, error){
 		func() (int, error) {
 			return c.DomainEventLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventLifecycle) {
@@ -156,7 +156,7 @@ func (d *Driver) lifeEvents(c *virt.Connect) []func() (int, error) {
 }
 
 // deviceEvents register for events about the devices of a domain.
-func (d *Driver) deviceEvents(c *virt.Connect) []func() (int, error) {
+func (d *connection) deviceEvents(c *virt.Connect) []func() (int, error) {
 	return []func() (int, error){
 		func() (int, error) {
 			return c.DomainEventDeviceAddedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceAdded) {

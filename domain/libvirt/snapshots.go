@@ -16,10 +16,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
+// snapshotter implements domain.Snapshotter.
+type snapshotter struct{ *connection }
+
 // TakeSnapshot implements domain.Snapshotter by internal snapshots, which need disks of a format
 // that supports them (qcow2). External ones would leave the domain on new files, which are not in
 // its spec.
-func (d *Driver) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (d snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	const op = "take snapshot"
 	if s.Name == "" {
 		return fmt.Errorf("libvirt: %s of %s: name: Required value: %w", op, name, domain.ErrInvalid)
@@ -28,7 +31,7 @@ func (d *Driver) TakeSnapshot(ctx context.Context, name string, s domain.Snapsho
 	if err != nil {
 		return fmt.Errorf("libvirt: %s of %s: %w: %w", op, name, domain.ErrInvalid, err)
 	}
-	return operate(ctx, d, op, name, func(c *virt.Connect) error {
+	return operate(ctx, d.connection, op, name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {
 			if err := mayTake(dom, s); err != nil {
 				return err
@@ -71,8 +74,8 @@ func withSnapshot(dom *virt.Domain, name string, f func(*virt.DomainSnapshot) er
 }
 
 // Snapshots implements domain.Snapshotter.
-func (d *Driver) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
-	return read(ctx, d, "list snapshots", name, func(c *virt.Connect) (out []domain.Snapshot, err error) {
+func (d snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+	return read(ctx, d.connection, "list snapshots", name, func(c *virt.Connect) (out []domain.Snapshot, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			// Parents come first: times have a resolution of seconds.
 			all, err := dom.ListAllSnapshots(virt.DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
@@ -122,8 +125,8 @@ func keepsMemory(x *libvirtxml.DomainSnapshot) bool {
 
 // RevertSnapshot implements domain.Snapshotter. libvirt restores the definition as well, with the
 // metadata in it; the current metadata is put back.
-func (d *Driver) RevertSnapshot(ctx context.Context, name, snapshot string) error {
-	return operate(ctx, d, "revert to snapshot", name, func(c *virt.Connect) error {
+func (d snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+	return operate(ctx, d.connection, "revert to snapshot", name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {
 			now, err := parsed(dom, 0)
 			if err != nil {
@@ -147,8 +150,8 @@ func (d *Driver) RevertSnapshot(ctx context.Context, name, snapshot string) erro
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (d *Driver) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
-	return operate(ctx, d, "delete snapshot", name, func(c *virt.Connect) error {
+func (d snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+	return operate(ctx, d.connection, "delete snapshot", name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {
 			err := withSnapshot(dom, snapshot, func(s *virt.DomainSnapshot) error { return s.Delete(0) })
 			if code(err, virt.ERR_NO_DOMAIN_SNAPSHOT) {

@@ -27,7 +27,7 @@ func TestControlSocket_OfConnection(t *testing.T) {
 		"of the test driver":      {"test:///default", "", domain.ErrUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Driver{uri: tt.uri}
+			d := migrator{&connection{uri: tt.uri}}
 			if got, err := d.controlSocket(); got != tt.want || !errors.Is(err, tt.err) {
 				t.Errorf("%q, %v, want %q, %v", got, err, tt.want, tt.err)
 			}
@@ -69,7 +69,7 @@ func TestMigrationSockets_BelowDaemonRoot(t *testing.T) {
 	if err := os.Symlink("/run", filepath.Join(root, "var/run")); err != nil {
 		t.Fatal(err)
 	}
-	d := &Driver{uri: "qemu+unix:///system?socket=/s", opts: Options{Root: root, MigrationDir: "/var/run/m"}}
+	d := migrator{&connection{uri: "qemu+unix:///system?socket=/s", opts: Options{Root: root, MigrationDir: "/var/run/m"}}}
 	got, err := d.MigrationSockets(t.Context(), "guest")
 	if want := (domain.Sockets{Control: "/s", Outside: filepath.Join(root, "run/m"), Inside: "/var/run/m"}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)

@@ -13,17 +13,17 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/migrate"
 )
 
 func movingVMI() *v1.VirtualMachineInstance {
-	memory := resource.MustParse("64Mi")
+	size := resource.MustParse("64Mi")
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5b6c1a2e-0000-4000-8000-000000000001"},
 		Spec: v1.VirtualMachineInstanceSpec{
 			Domain: v1.DomainSpec{
-				Memory: &v1.Memory{Guest: &memory},
+				Memory: &v1.Memory{Guest: &size},
 				Devices: v1.Devices{
 					Disks: []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}},
 				},
@@ -50,7 +50,7 @@ func ExampleMonitor() {
 	ctx := context.Background()
 
 	// Two nodes, a link between them, and a guest on the first.
-	source, target := domaintest.New("node-1"), domaintest.New("node-2")
+	source, target := memory.New("node-1"), memory.New("node-2")
 	source.Connect(to, target)
 	source.Link(to).SetBandwidth(1024 * mib)
 	d, err := convert.Convert(movingVMI(), movingFacts())
@@ -62,7 +62,7 @@ func ExampleMonitor() {
 		fmt.Println(err)
 		return
 	}
-	source.SetLoad(d.Name, domaintest.Load{Bytes: 512 * mib, DirtyBytesPerSecond: 2048 * mib})
+	source.SetLoad(d.Name, memory.Load{Bytes: 512 * mib, DirtyBytesPerSecond: 2048 * mib})
 
 	settings := migrate.MigrationSettings{
 		CompletionPerGB: time.Second, ProgressTimeout: time.Minute, PostCopy: true, AllowWorkloadDisruption: true,
@@ -96,7 +96,7 @@ func ExampleMonitor() {
 			}
 		}
 	}
-	for _, h := range []*domaintest.Hypervisor{source, target} {
+	for _, h := range []*memory.Hypervisor{source, target} {
 		st, err := h.Get(ctx, d.Name)
 		fmt.Println(st.Status, st.Reason, err)
 	}

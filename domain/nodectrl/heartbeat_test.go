@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 )
 
@@ -48,7 +48,7 @@ type report struct {
 type heartbeats struct {
 	*nodectrl.Heartbeat
 	t       *testing.T
-	hv      *domaintest.Hypervisor
+	hv      *memory.Hypervisor
 	c       client.Client
 	begun   time.Time
 	stop    func() error
@@ -58,7 +58,7 @@ type heartbeats struct {
 
 func start(t *testing.T, edit func(*nodectrl.Heartbeat)) *heartbeats {
 	t.Helper()
-	h := &heartbeats{t: t, hv: domaintest.New("node-a"), begun: time.Now()}
+	h := &heartbeats{t: t, hv: memory.New("node-a"), begun: time.Now()}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"kept": "yes"}, Annotations: map[string]string{"kept": "yes"}}}
 	h.c = fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

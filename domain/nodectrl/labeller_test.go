@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 )
 
@@ -31,7 +31,7 @@ import (
 type labelling struct {
 	*nodectrl.Labeller
 	t       *testing.T
-	hv      *domaintest.Hypervisor
+	hv      *memory.Hypervisor
 	c       client.Client
 	patches int
 	// meanwhile runs between the read of the node and the write.
@@ -43,7 +43,7 @@ func newLabelling(t *testing.T, node *corev1.Node, others ...client.Object) *lab
 	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)))
-	l := &labelling{t: t, hv: domaintest.New("node-a"), events: events.NewFakeRecorder(10), meanwhile: func() {}}
+	l := &labelling{t: t, hv: memory.New("node-a"), events: events.NewFakeRecorder(10), meanwhile: func() {}}
 	l.hv.SetCapabilities(facts("x86_64", "", models, "").Capabilities)
 	node.Name = "node-a"
 	l.c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(node).WithObjects(others...).WithInterceptorFuncs(interceptor.Funcs{

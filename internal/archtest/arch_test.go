@@ -92,7 +92,8 @@ var edges = map[string][]string{
 	"domain/launcher/launcherpb": {},
 	"domain/launcher":            {"domain", "domain/convert", "domain/fleet", "domain/launcher/launcherpb", "domain/plan"},
 	"domain/libvirt":             {"domain", "domain/migrate"},
-	"domain/domaintest":          {"domain", "domain/convert", "domain/migrate", "domain/plan"},
+	"domain/memory":              {"domain", "domain/convert", "domain/migrate", "domain/plan"},
+	"domain/domaintest":          {"domain", "domain/memory"},
 }
 
 // above are the folders whose packages may import whatever they like: nobody imports them but each other.
@@ -227,6 +228,15 @@ func TestAdmission_Imports(t *testing.T) {
 			if has(imp, module) && imp != module+"/internal/vmirules" {
 				t.Errorf("%s depends on %s", p.name(), imp)
 			}
+		}
+	}
+}
+
+// TestPrograms_DoNotLinkTesting: what is in production needs no test framework, nor its flags.
+func TestPrograms_DoNotLinkTesting(t *testing.T) {
+	for _, p := range list(t, "-tags", "libvirt_dlopen", module+"/refdaemon", module+"/examples/...") {
+		if slices.Contains(p.Deps, "testing") {
+			t.Errorf("%s depends on testing", p.name())
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/internal/memapi"
 )
 
@@ -239,7 +239,7 @@ func (w *World) failCalls(context.Context) (string, time.Duration, func(context.
 		return "", 0, nil
 	}
 	verbs := []domain.Verb{domain.Start, domain.Destroy, domain.Undefine, domain.Shutdown, domain.AttachDevice, domain.DetachDevice, domain.SetVCPUs, "Migrate"}
-	f := domaintest.Fault{
+	f := memory.Fault{
 		Call: string(verbs[w.choose(len(verbs))]), Times: 1 + w.choose(3), Err: errByChance, AfterEffect: w.choose(2) == 0,
 	}
 	remove := n.hypervisor.Inject(f)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/internal/memapi"
 )
@@ -90,7 +90,7 @@ func (p *process) kill() {
 
 // node is a node: what outlives its agent, and that.
 type node struct {
-	hypervisor *domaintest.Hypervisor
+	hypervisor *memory.Hypervisor
 	name       string
 	port       int
 	root       string
@@ -109,7 +109,7 @@ type node struct {
 func newNode(name string, i int, root string) *node {
 	n := &node{name: name, port: 1000 + i, up: true, claims: filepath.Join(root, "claims")}
 	n.root = filepath.Join(root, n.name)
-	n.hypervisor = domaintest.New(n.name)
+	n.hypervisor = memory.New(n.name)
 	n.hypervisor.MigrationTakes(migrationTakes)
 	return n
 }

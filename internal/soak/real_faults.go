@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // realTrouble is something that goes wrong with real programs.
@@ -122,7 +122,7 @@ func (r *Real) disconnect(context.Context) (time.Duration, func(context.Context)
 
 func (r *Real) failCalls(context.Context) (time.Duration, func(context.Context) error, error) {
 	verbs := []domain.Verb{domain.Start, domain.Destroy, domain.Undefine, domain.AttachDevice, domain.DetachDevice, domain.SetVCPUs, "Migrate"}
-	remove := r.nodes[r.rnd.IntN(len(r.nodes))].hypervisor.Inject(domaintest.Fault{
+	remove := r.nodes[r.rnd.IntN(len(r.nodes))].hypervisor.Inject(memory.Fault{
 		Call: string(verbs[r.rnd.IntN(len(verbs))]), Times: 1 + r.rnd.IntN(3), Err: errByChance, AfterEffect: r.rnd.IntN(2) == 0,
 	})
 	return 20 * time.Second, func(context.Context) error {

@@ -32,7 +32,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/internal/tracecontext"
@@ -115,10 +115,10 @@ func (w *world) controllers() {
 func (w *world) agents() {
 	var nodes corev1.NodeList
 	must(w.t, w.List(w.t.Context(), &nodes))
-	var all []*domaintest.Hypervisor
+	var all []*memory.Hypervisor
 	for i, n := range nodes.Items {
 		port := 1000 + i
-		hv := domaintest.New(n.Name)
+		hv := memory.New(n.Name)
 		for j, other := range all {
 			uri := func(at int) string {
 				return "qemu+tcp://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(1000+at)) + "/system"
@@ -238,11 +238,11 @@ func (w *world) expect(root tracetest.SpanStub, spans []tracetest.SpanStub, want
 }
 
 func (w *world) guest() *v1.VirtualMachineInstance {
-	memory, off := resource.MustParse("64Mi"), false
+	size, off := resource.MustParse("64Mi"), false
 	g := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "traced", Annotations: map[string]string{tracecontext.Annotation: valid}},
 		Spec: v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{
-			Memory: &v1.Memory{Guest: &memory}, Devices: v1.Devices{AutoattachGraphicsDevice: &off, AutoattachSerialConsole: &off, AutoattachPodInterface: &off},
+			Memory: &v1.Memory{Guest: &size}, Devices: v1.Devices{AutoattachGraphicsDevice: &off, AutoattachSerialConsole: &off, AutoattachPodInterface: &off},
 		}},
 	}
 	must(w.t, w.Create(w.t.Context(), g))

@@ -37,7 +37,7 @@ func TestHypervisor_Contract(t *testing.T) {
 	domaintest.Conformance(t, func(testing.TB) domaintest.Driver {
 		return domaintest.Driver{
 			Hypervisor:  mapdriver.New("node-1"),
-			Definition:  domaintest.New("any").Driver().Definition,
+			Definition:  domaintest.Definition,
 			Unsupported: cannot,
 		}
 	})

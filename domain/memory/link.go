@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
-
-	"k8s.io/utils/clock"
-
-	"github.com/virtloom/virtloom/domain"
 )
 
 // Link is the connection from a hypervisor to a peer. It is made by [Hypervisor.Link], or by
 // [Hypervisor.Connect], and lasts as long as the hypervisor.
 type Link struct {
-	h *Hypervisor // whose mutex guards the fields below
+	h *state // whose mutex guards the fields below
 
 	peer     *Hypervisor // nil while nothing is connected
 	rate     uint64      // bytes a second; 0: no limit
@@ -39,14 +33,17 @@ const (
 
 var errLinkCut = errors.New("the connection to the destination broke")
 
+// connections connects to other hypervisors.
+type connections struct{ *state }
+
 // Link returns the link to uri. Links are perfect and infinitely fast at first.
-func (h *Hypervisor) Link(uri string) *Link {
+func (h connections) Link(uri string) *Link {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lockedLink(uri)
 }
 
-func (h *Hypervisor) lockedLink(uri string) *Link {
+func (h *state) lockedLink(uri string) *Link {
 	l := h.links[uri]
 	if l == nil {
 		l = &Link{h: h}
@@ -56,7 +53,7 @@ func (h *Hypervisor) lockedLink(uri string) *Link {
 }
 
 // Connect makes peer the destination of migrations to uri.
-func (h *Hypervisor) Connect(uri string, peer *Hypervisor) {
+func (h connections) Connect(uri string, peer *Hypervisor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lockedLink(uri).peer = peer
@@ -65,18 +62,10 @@ func (h *Hypervisor) Connect(uri string, peer *Hypervisor) {
 // MigrationTakes sets how long a migration over a link without a rate of its own copies the memory
 // and the disks of a guest that does not rewrite them; at first no time. Use a [Fault] of the call
 // Migrate for one that fails before it begins.
-func (h *Hypervisor) MigrationTakes(d time.Duration) {
+func (h connections) MigrationTakes(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.takes = d
-}
-
-// SetClock replaces the clock of migrations, the system's by default. It has to be set before the
-// first one.
-func (h *Hypervisor) SetClock(c clock.Clock) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.clock = c
 }
 
 // SetBandwidth sets the bandwidth of the link in bytes per second, for each migration; zero is
@@ -143,7 +132,7 @@ func (l *Link) lockedEach(do func(*guest)) {
 }
 
 // lockedRate is the highest rate of a migration.
-func (h *Hypervisor) lockedRate(j *job) float64 {
+func (h *state) lockedRate(j *job) float64 {
 	rate := math.Inf(1)
 	if h.takes > 0 {
 		rate = j.copying.total / h.takes.Seconds()
@@ -158,39 +147,10 @@ func (h *Hypervisor) lockedRate(j *job) float64 {
 }
 
 // lockedSettle advances the guest's migration, if there is one, before a change of its settings.
-func (h *Hypervisor) lockedSettle(g *guest) {
+func (h *state) lockedSettle(g *guest) {
 	if g.job == nil || !g.job.prepared || g.job.broken {
 		return
 	}
 	g.job.copying.settle(h.clock.Now())
 	g.job.poke()
-}
-
-// PutFile sets the size of a file or block device of the node, to which the disk of an arriving
-// guest may have to be copied. Without it there is one of the right size at every path.
-func (h *Hypervisor) PutFile(path string, bytes uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.files[path] = bytes
-}
-
-// SetSockets sets the answer of MigrationSockets. The caller makes the folder.
-func (h *Hypervisor) SetSockets(s domain.Sockets) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sockets = s
-}
-
-// MigrationSockets implements domain.SocketMigrator. A hypervisor in memory has none until
-// [Hypervisor.SetSockets]: [domain.ErrUnsupported].
-func (h *Hypervisor) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
-	var out domain.Sockets
-	err := h.call(ctx, "MigrationSockets", name, func() error {
-		if h.sockets == (domain.Sockets{}) {
-			return fmt.Errorf("sockets for migrations of %s, without SetSockets: %w", name, domain.ErrUnsupported)
-		}
-		out = h.sockets
-		return nil
-	})
-	return out, err
 }

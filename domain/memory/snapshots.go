@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -9,9 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
+
+// snapshots takes, lists, reverts and deletes snapshots.
+type snapshots struct{ *state }
 
 // snapshot is a stored state.
 type snapshot struct {
@@ -23,7 +27,7 @@ type snapshot struct {
 
 // TakeSnapshot implements domain.Snapshotter. The times are those of a clock that advances by a
 // second with each.
-func (h *Hypervisor) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (h snapshots) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	return h.onSnapshots(ctx, "TakeSnapshot", name, func(g *guest) error {
 		switch {
 		case s.Name == "":
@@ -49,7 +53,7 @@ func (h *Hypervisor) TakeSnapshot(ctx context.Context, name string, s domain.Sna
 }
 
 // Snapshots implements domain.Snapshotter.
-func (h *Hypervisor) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+func (h snapshots) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
 	var out []domain.Snapshot
 	err := h.onSnapshots(ctx, "Snapshots", name, func(g *guest) error {
 		for _, s := range g.snapshots {
@@ -61,7 +65,7 @@ func (h *Hypervisor) Snapshots(ctx context.Context, name string) ([]domain.Snaps
 }
 
 // RevertSnapshot implements domain.Snapshotter.
-func (h *Hypervisor) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+func (h snapshots) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	return h.onSnapshots(ctx, "RevertSnapshot", name, func(g *guest) error {
 		i := g.lockedSnapshot(snapshot)
 		if i < 0 {
@@ -84,7 +88,7 @@ func (h *Hypervisor) RevertSnapshot(ctx context.Context, name, snapshot string) 
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (h *Hypervisor) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+func (h snapshots) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
 	return h.onSnapshots(ctx, "DeleteSnapshot", name, func(g *guest) error {
 		if i := g.lockedSnapshot(snapshot); i >= 0 {
 			g.snapshots = slices.Delete(g.snapshots, i, i+1)
@@ -98,7 +102,7 @@ func (g *guest) lockedSnapshot(name string) int {
 }
 
 // onSnapshots is a call about the snapshots of a domain.
-func (h *Hypervisor) onSnapshots(ctx context.Context, call, name string, f func(*guest) error) error {
+func (h snapshots) onSnapshots(ctx context.Context, call, name string, f func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
 		if !ok {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest_test
+package memory_test
 
 import (
 	"testing"
@@ -10,9 +10,6 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 )
-
-// definition is a domain that is valid in memory.
-var definition = domaintest.New("any").Driver().Definition
 
 func alias(name string) *libvirtxml.DomainAlias {
 	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + name}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -38,9 +38,12 @@ type fault struct {
 	removed chan struct{}
 }
 
+// injection makes calls fail.
+type injection struct{ *state }
+
 // Inject puts a fault in force, before those injected earlier. remove ends it and frees blocked
 // calls; it may be called more than once.
-func (h *Hypervisor) Inject(f Fault) (remove func()) {
+func (h injection) Inject(f Fault) (remove func()) {
 	in := &fault{Fault: f, left: f.Times, removed: make(chan struct{})}
 	h.mu.Lock()
 	h.faults = append([]*fault{in}, h.faults...)
@@ -60,14 +63,14 @@ func (h *Hypervisor) Inject(f Fault) (remove func()) {
 }
 
 // Calls returns the number of calls: of a verb, or of one of the names of [Fault].Call.
-func (h *Hypervisor) Calls(call string) int {
+func (h injection) Calls(call string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.calls[call]
 }
 
 // LoseEvents stops, or resumes, notifying watchers of changes.
-func (h *Hypervisor) LoseEvents(lose bool) {
+func (h injection) LoseEvents(lose bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.silent = lose
@@ -75,7 +78,7 @@ func (h *Hypervisor) LoseEvents(lose bool) {
 
 // Disconnect makes all calls fail with [domain.ErrDisconnected] until Reconnect. Domains keep
 // running, and so do migrations that have begun.
-func (h *Hypervisor) Disconnect() {
+func (h injection) Disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down == nil {
@@ -86,7 +89,7 @@ func (h *Hypervisor) Disconnect() {
 }
 
 // Reconnect reverts Disconnect.
-func (h *Hypervisor) Reconnect() {
+func (h injection) Reconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down == nil {
@@ -97,7 +100,7 @@ func (h *Hypervisor) Reconnect() {
 }
 
 // call carries out one call with the fault it meets.
-func (h *Hypervisor) call(ctx context.Context, name, dom string, do func() error) error {
+func (h *state) call(ctx context.Context, name, dom string, do func() error) error {
 	f := h.meet(name, dom)
 	if err := f.wait(ctx); err != nil {
 		return fmt.Errorf("%s %s: %w", name, dom, ended(err))
@@ -120,7 +123,7 @@ func (h *Hypervisor) call(ctx context.Context, name, dom string, do func() error
 }
 
 // meet counts the call and returns its fault; nil if there is none.
-func (h *Hypervisor) meet(name, dom string) *fault {
+func (h *state) meet(name, dom string) *fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls[name]++

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest_test
+package memory_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 func TestLink_Breaks(t *testing.T) {
@@ -208,7 +208,7 @@ func TestClose_EndsMigrations(t *testing.T) {
 }
 
 func TestMigrationSockets_AsSet(t *testing.T) {
-	h := domaintest.New("node")
+	h := memory.New("node")
 	if _, err := h.MigrationSockets(t.Context(), "g"); !errors.Is(err, domain.ErrUnsupported) {
 		t.Errorf("without sockets: %v", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -53,14 +53,17 @@ func (j *job) poke() {
 	}
 }
 
+// migrations begins and controls the migrations from here.
+type migrations struct{ *state }
+
 // Migrate implements domain.Migrator.
-func (h *Hypervisor) Migrate(ctx context.Context, req domain.MigrationRequest) error {
+func (h migrations) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	var j *job
 	var lost <-chan struct{}
 	err := h.call(ctx, "Migrate", req.Domain, func() (err error) {
 		lost = h.lost
 		if j, err = h.lockedBegin(req); err == nil {
-			go h.run(j)
+			go source(h).run(j)
 		}
 		return err
 	})
@@ -88,7 +91,7 @@ func wrap(req domain.MigrationRequest, err error) error {
 }
 
 // lockedBegin checks the request and makes its job. It needs h.mu.
-func (h *Hypervisor) lockedBegin(req domain.MigrationRequest) (*job, error) {
+func (h migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	g, ok := h.guests[req.Domain]
 	link := h.lockedLink(req.DestinationURI)
 	switch {
@@ -109,16 +112,9 @@ func (h *Hypervisor) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	if req.MaxDowntime <= 0 {
 		j.copying.maxDowntime = defaultMaxDowntime
 	}
-	h.lockedCopy(g, j)
+	source(h).lockedCopy(g, j)
 	g.job = j
 	return j, nil
-}
-
-// lockedCopy lets the copy begin now.
-func (h *Hypervisor) lockedCopy(g *guest, j *job) {
-	j.copying.load, j.copying.still = g.lockedLoad(), g.state.Status == domain.StatusPaused
-	j.copying.begin(g.lockedCopied(j.req.CopyDisks), h.clock.Now())
-	j.copying.rate = h.lockedRate(j)
 }
 
 func newJob(req domain.MigrationRequest, link *Link) *job {
@@ -129,7 +125,7 @@ func newJob(req domain.MigrationRequest, link *Link) *job {
 }
 
 // lockedResumeJob resumes a migration that broke after the switch to post-copy.
-func (h *Hypervisor) lockedResumeJob(g *guest, link *Link) (*job, error) {
+func (h migrations) lockedResumeJob(g *guest, link *Link) (*job, error) {
 	switch old := g.job; {
 	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
 		return nil, domain.ErrInvalidState
@@ -185,7 +181,7 @@ func aliasOf(d *libvirtxml.DomainDisk) string {
 }
 
 // MigrationProgress implements domain.Migrator.
-func (h *Hypervisor) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+func (h migrations) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
 	var p domain.Progress
 	err := h.call(ctx, "MigrationProgress", name, func() error {
 		g, ok := h.guests[name]
@@ -204,7 +200,7 @@ func (h *Hypervisor) MigrationProgress(ctx context.Context, name string) (domain
 }
 
 // AbortMigration implements domain.Migrator.
-func (h *Hypervisor) AbortMigration(ctx context.Context, name string) error {
+func (h migrations) AbortMigration(ctx context.Context, name string) error {
 	return h.call(ctx, "AbortMigration", name, func() error {
 		g, ok := h.guests[name]
 		if !ok {
@@ -218,7 +214,7 @@ func (h *Hypervisor) AbortMigration(ctx context.Context, name string) error {
 }
 
 // lockedAbort ends a migration unless the guest runs at the other end.
-func (h *Hypervisor) lockedAbort(j *job, why error) bool {
+func (h migrations) lockedAbort(j *job, why error) bool {
 	if j.copying.postCopy {
 		return false
 	}
@@ -227,7 +223,7 @@ func (h *Hypervisor) lockedAbort(j *job, why error) bool {
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
-func (h *Hypervisor) SwitchToPostCopy(ctx context.Context, name string) error {
+func (h migrations) SwitchToPostCopy(ctx context.Context, name string) error {
 	var j *job
 	var l luggage
 	err := h.onJob(ctx, "SwitchToPostCopy", name, func(g *guest) error {
@@ -257,7 +253,7 @@ func (h *Hypervisor) SwitchToPostCopy(ctx context.Context, name string) error {
 }
 
 // SetMaxDowntime implements domain.MigrationTuner.
-func (h *Hypervisor) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
+func (h migrations) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
 	return h.onJob(ctx, "SetMaxDowntime", name, func(g *guest) error {
 		if d <= 0 || d > migrate.MaxDowntimeCeiling {
 			return fmt.Errorf("downtime of %s: %w", d, domain.ErrInvalid)
@@ -268,7 +264,7 @@ func (h *Hypervisor) SetMaxDowntime(ctx context.Context, name string, d time.Dur
 }
 
 // SetMigrationBandwidth implements domain.MigrationTuner.
-func (h *Hypervisor) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+func (h migrations) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	return h.onJob(ctx, "SetMigrationBandwidth", name, func(g *guest) error {
 		g.job.limit = mib
 		g.job.copying.rate = h.lockedRate(g.job)
@@ -277,7 +273,7 @@ func (h *Hypervisor) SetMigrationBandwidth(ctx context.Context, name string, mib
 }
 
 // onJob changes a migration that is running.
-func (h *Hypervisor) onJob(ctx context.Context, call, name string, do func(*guest) error) error {
+func (h migrations) onJob(ctx context.Context, call, name string, do func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
 		var err error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest_test
+package memory_test
 
 import (
 	"context"
@@ -9,9 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 const (
@@ -24,8 +25,8 @@ const (
 // of 100 MiB/s leads to the second.
 type pair struct {
 	*testing.T
-	here, there *domaintest.Hypervisor
-	link        *domaintest.Link
+	here, there *memory.Hypervisor
+	link        *memory.Link
 }
 
 func newPair(t *testing.T, dirtyMiB uint64) *pair {
@@ -33,11 +34,11 @@ func newPair(t *testing.T, dirtyMiB uint64) *pair {
 		d.Devices.Disks = []libvirtxml.DomainDisk{{
 			Device: "disk", Alias: alias("root"), Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/root.img"}}, Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 		}}
-	}), there: domaintest.New("there")}
+	}), there: memory.New("there")}
 	p.here.Connect(peerURI, p.there)
 	p.link = p.here.Link(peerURI)
 	p.link.SetBandwidth(100 * mib)
-	p.here.SetLoad("g", domaintest.Load{Bytes: 1 << 30, DirtyBytesPerSecond: dirtyMiB * mib})
+	p.here.SetLoad("g", memory.Load{Bytes: 1 << 30, DirtyBytesPerSecond: dirtyMiB * mib})
 	return p
 }
 
@@ -65,7 +66,7 @@ func (p *pair) progress() domain.Progress {
 // states checks the states at both ends; an empty status is none.
 func (p *pair) states(here domain.Status, hereReason domain.Reason, there domain.Status, thereReason domain.Reason) {
 	p.Helper()
-	for h, want := range map[*domaintest.Hypervisor]domain.State{
+	for h, want := range map[*memory.Hypervisor]domain.State{
 		p.here: {Status: here, Reason: hereReason}, p.there: {Status: there, Reason: thereReason},
 	} {
 		s, err := h.Get(p.Context(), "g")
@@ -77,8 +78,8 @@ func (p *pair) states(here domain.Status, hereReason domain.Reason, there domain
 
 func postCopy(r *domain.MigrationRequest) { r.PostCopy = true }
 
-func load(dirty, set uint64) domaintest.Load {
-	return domaintest.Load{Bytes: 1 << 30, DirtyBytesPerSecond: dirty * mib, WorkingSet: set * mib}
+func load(dirty, set uint64) memory.Load {
+	return memory.Load{Bytes: 1 << 30, DirtyBytesPerSecond: dirty * mib, WorkingSet: set * mib}
 }
 
 func TestMigration_Duration(t *testing.T) {
@@ -86,7 +87,7 @@ func TestMigration_Duration(t *testing.T) {
 		return func(r *domain.MigrationRequest) { r.MaxDowntime = d }
 	}
 	for name, tt := range map[string]struct {
-		load   domaintest.Load
+		load   memory.Load
 		change func(*domain.MigrationRequest)
 		want   time.Duration
 		passes uint64

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import "github.com/virtloom/virtloom/domain"
 
-// Actions of guests themselves. Each returns false if there is no such domain, or it does not run.
+// actions are those of guests themselves. Each returns false if there is no such domain, or it does not run.
+type actions struct{ *state }
 
 // PowerOff shuts the guest down from inside.
-func (h *Hypervisor) PowerOff(name string) bool {
+func (h actions) PowerOff(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonShutdown) })
 }
 
 // Crash ends the domain's process.
-func (h *Hypervisor) Crash(name string) bool {
+func (h actions) Crash(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonCrashed) })
 }
 
 // Panic makes the guest's kernel panic, with its domain preserved.
-func (h *Hypervisor) Panic(name string) bool {
+func (h actions) Panic(name string) bool {
 	return h.running(name, func(g *guest) {
 		h.lockedStop(g, domain.ReasonPanicked)
 		g.state.Status = domain.StatusCrashed
@@ -25,7 +26,7 @@ func (h *Hypervisor) Panic(name string) bool {
 }
 
 // IOError pauses the domain as an error of its storage does.
-func (h *Hypervisor) IOError(name string) bool {
+func (h actions) IOError(name string) bool {
 	return h.running(name, func(g *guest) {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonIOError
 		h.lockedEmit(name, "IOError")
@@ -33,12 +34,12 @@ func (h *Hypervisor) IOError(name string) bool {
 }
 
 // IgnoreShutdown makes the guest ignore a shutdown request, or react again.
-func (h *Hypervisor) IgnoreShutdown(name string, ignore bool) bool {
+func (h actions) IgnoreShutdown(name string, ignore bool) bool {
 	return h.running(name, func(g *guest) { g.deaf = ignore })
 }
 
 // Vanish removes a domain without an event, in any state.
-func (h *Hypervisor) Vanish(name string) bool {
+func (h actions) Vanish(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.guests[name]
@@ -47,7 +48,7 @@ func (h *Hypervisor) Vanish(name string) bool {
 }
 
 // SetState forces a domain into a state, for those that no call leads to.
-func (h *Hypervisor) SetState(name string, s domain.Status, r domain.Reason) bool {
+func (h actions) SetState(name string, s domain.Status, r domain.Reason) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]
@@ -58,7 +59,7 @@ func (h *Hypervisor) SetState(name string, s domain.Status, r domain.Reason) boo
 	return ok
 }
 
-func (h *Hypervisor) running(name string, do func(*guest)) bool {
+func (h *state) running(name string, do func(*guest)) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]

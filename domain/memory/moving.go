@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"errors"
@@ -12,8 +12,14 @@ import (
 	"github.com/virtloom/virtloom/domain/plan"
 )
 
+// source carries out the job of a migration from here.
+type source struct{ *state }
+
+// target is the other end of the job of a migration to here.
+type target struct{ *state }
+
 // run carries a job out.
-func (h *Hypervisor) run(j *job) {
+func (h source) run(j *job) {
 	defer close(j.over)
 	if j.before != nil {
 		close(j.switched)
@@ -34,7 +40,7 @@ func (h *Hypervisor) run(j *job) {
 }
 
 // prepare makes the guest appear at the destination, stopped.
-func (h *Hypervisor) prepare(j *job) error {
+func (h source) prepare(j *job) error {
 	arriving, err := h.arriving(j)
 	if err != nil {
 		return err
@@ -62,8 +68,15 @@ func (h *Hypervisor) prepare(j *job) error {
 	return nil
 }
 
+// lockedCopy lets the copy begin now.
+func (h source) lockedCopy(g *guest, j *job) {
+	j.copying.load, j.copying.still = g.lockedLoad(), g.state.Status == domain.StatusPaused
+	j.copying.begin(g.lockedCopied(j.req.CopyDisks), h.clock.Now())
+	j.copying.rate = h.lockedRate(j)
+}
+
 // arriving is the domain as it first appears at the destination.
-func (h *Hypervisor) arriving(j *job) (*guest, error) {
+func (h source) arriving(j *job) (*guest, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -107,7 +120,7 @@ func pathOf(d *libvirtxml.DomainDisk) string {
 
 // copy returns nil when all but the last part of the guest is at the destination, or why it never
 // will be.
-func (h *Hypervisor) copy(j *job) error {
+func (h source) copy(j *job) error {
 	for {
 		h.mu.Lock()
 		j.copying.settle(h.clock.Now())
@@ -157,7 +170,7 @@ func (g *guest) lockedLeave(s domain.Status, r domain.Reason) {
 }
 
 // finish completes the migration, or leaves the guest where it is.
-func (h *Hypervisor) finish(j *job, failure error) error {
+func (h source) finish(j *job, failure error) error {
 	name := j.req.Domain
 	h.mu.Lock()
 	g, ok := h.guests[name]
@@ -202,7 +215,7 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 }
 
 // lockedLoseTouch breaks the link at the switch.
-func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
+func (h source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
 	j.link.cut, j.link.atSwitch = true, noFault
 	runsOn := fault == losesAnswer && (l.paused || !plan.ImageLocked(g.def, j.req.CopyDisks))
 	if !runsOn {
@@ -213,7 +226,7 @@ func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault, l lugg
 }
 
 // finishPostCopy ends a job of a guest that runs at the destination.
-func (h *Hypervisor) finishPostCopy(j *job, failure error) error {
+func (h source) finishPostCopy(j *job, failure error) error {
 	h.mu.Lock()
 	g, ok := h.guests[j.req.Domain]
 	here := ok && g.job == j && g.state.Alive()
@@ -237,14 +250,14 @@ func (h *Hypervisor) finishPostCopy(j *job, failure error) error {
 }
 
 // lockedMoved ends the domain here, as it runs at the destination.
-func (h *Hypervisor) lockedMoved(g *guest, j *job) {
+func (h source) lockedMoved(g *guest, j *job) {
 	g.lockedLeave(domain.StatusShutoff, domain.ReasonMigrated)
 	h.lockedEnd(j)
 	h.lockedEmit(j.req.Domain, "Stopped")
 }
 
 // lockedEnd drops the job but for its final progress.
-func (h *Hypervisor) lockedEnd(j *job) {
+func (h source) lockedEnd(j *job) {
 	g, ok := h.guests[j.req.Domain]
 	if !ok || g.job != j {
 		return
@@ -258,13 +271,13 @@ func (h *Hypervisor) lockedEnd(j *job) {
 }
 
 // lockedComing returns the domain of an inbound job, if it still exists.
-func (h *Hypervisor) lockedComing(j *job) (*guest, bool) {
+func (h target) lockedComing(j *job) (*guest, bool) {
 	g, ok := h.guests[j.req.Domain]
 	return g, ok && g.coming == j && g.state.Alive()
 }
 
 // goOn resumes a guest that waits for memory by the job that resumes its migration.
-func (h *Hypervisor) goOn(j *job) error {
+func (h target) goOn(j *job) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j.before)
@@ -282,7 +295,7 @@ func (h *Hypervisor) goOn(j *job) error {
 }
 
 // forget removes a guest that did not arrive.
-func (h *Hypervisor) forget(j *job) {
+func (h target) forget(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -293,7 +306,7 @@ func (h *Hypervisor) forget(j *job) {
 }
 
 // arrive resumes the guest.
-func (h *Hypervisor) arrive(j *job, l luggage) {
+func (h target) arrive(j *job, l luggage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -313,7 +326,7 @@ func (h *Hypervisor) arrive(j *job, l luggage) {
 }
 
 // arrived records that the guest is complete.
-func (h *Hypervisor) arrived(j *job) {
+func (h target) arrived(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -328,7 +341,7 @@ func (h *Hypervisor) arrived(j *job) {
 }
 
 // starve records that the rest of the guest's memory does not arrive.
-func (h *Hypervisor) starve(j *job) {
+func (h target) starve(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g, ok := h.lockedComing(j); ok && g.state.Status == domain.StatusRunning {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -8,12 +8,16 @@ import (
 	"io"
 	"sync"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
+// consoles opens the serial consoles of the domains.
+type consoles struct{ *state }
+
 // Print makes the guest write to its serial console. The text is lost unless the console is open.
-func (h *Hypervisor) Print(name, text string) bool {
+func (h consoles) Print(name, text string) bool {
 	return h.running(name, func(g *guest) {
 		if g.console != nil {
 			g.console.say(text)
@@ -23,7 +27,7 @@ func (h *Hypervisor) Print(name, text string) bool {
 
 // OpenConsole implements domain.ConsoleOpener. A domain has one console, whatever its definition,
 // and echoes input as terminals do. An alias has to be in the definition.
-func (h *Hypervisor) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
+func (h consoles) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
 	t := newTerminal()
 	err := h.call(ctx, "OpenConsole", name, func() error {
 		g, ok := h.guests[name]

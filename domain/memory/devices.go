@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"fmt"
 	"slices"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // lockedDevice attaches, detaches or updates a disk, a network card, a host device or
 // memory.
-func (h *Hypervisor) lockedDevice(g *guest, op domain.Operation) error {
+func (h hardware) lockedDevice(g *guest, op domain.Operation) error {
 	alias, err := domain.DeviceAlias(op.Device)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest
+package memory
 
 import (
 	"context"
@@ -10,14 +10,17 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
+// statistics reports the counters of the domains.
+type statistics struct{ *state }
+
 // SetStats sets the counters of a domain; its name, UUID and devices are filled in where they are
 // missing.
-func (h *Hypervisor) SetStats(name string, s domain.Stats) bool {
+func (h statistics) SetStats(name string, s domain.Stats) bool {
 	return h.running(name, func(g *guest) { g.stats = copyStats(s) })
 }
 
 // Stats implements domain.StatsReader.
-func (h *Hypervisor) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (h statistics) Stats(ctx context.Context) ([]domain.Stats, error) {
 	var out []domain.Stats
 	err := h.call(ctx, "Stats", "", func() error {
 		for _, g := range h.guests {

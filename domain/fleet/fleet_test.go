@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest_test
+package fleet_test
 
 import (
 	"context"
@@ -15,17 +15,18 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/fleet"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // pods is a fleet whose members join when their domains are started.
 type pods struct {
 	*fleet.Fleet
 	t       testing.TB
-	members []*domaintest.Hypervisor
+	members []*memory.Hypervisor
 }
 
 // member of a domain: there are two, and one of them is for second domains of cases.
-func (p *pods) member(name string) *domaintest.Hypervisor {
+func (p *pods) member(name string) *memory.Hypervisor {
 	if strings.HasSuffix(name, "-b") {
 		return p.members[1]
 	}
@@ -42,18 +43,18 @@ func (p *pods) Apply(ctx context.Context, op domain.Operation) error {
 
 func TestConformance_Fleet(t *testing.T) {
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
-		node, there := domaintest.New("node"), domaintest.New("there")
-		p := &pods{Fleet: &fleet.Fleet{Node: node}, t: t, members: []*domaintest.Hypervisor{domaintest.New("first"), domaintest.New("second")}}
+		node, there := memory.New("node"), memory.New("there")
+		p := &pods{Fleet: &fleet.Fleet{Node: node}, t: t, members: []*memory.Hypervisor{memory.New("first"), memory.New("second")}}
 		t.Cleanup(func() {
 			if err := p.Close(); err != nil {
 				t.Error(err)
 			}
 		})
-		all := append([]*domaintest.Hypervisor{node}, p.members...)
+		all := append([]*memory.Hypervisor{node}, p.members...)
 		for _, h := range all {
 			h.Connect("memory://there", there)
 		}
-		d := p.members[0].Driver()
+		d := domaintest.DriverOf(p.members[0])
 		d.Hypervisor, d.Peer, d.PeerURI = p, there, "memory://there"
 		d.Crash = func(_ testing.TB, name string) { p.member(name).Crash(name) }
 		d.Disconnect = func(testing.TB) {
@@ -73,15 +74,15 @@ func TestConformance_Fleet(t *testing.T) {
 }
 
 // fleetOf is a fleet of members that run a domain each, with the member's name.
-func fleetOf(t *testing.T, names ...string) (*fleet.Fleet, map[string]*domaintest.Hypervisor) {
+func fleetOf(t *testing.T, names ...string) (*fleet.Fleet, map[string]*memory.Hypervisor) {
 	t.Helper()
-	f, members := &fleet.Fleet{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, map[string]*domaintest.Hypervisor{}
+	f, members := &fleet.Fleet{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, map[string]*memory.Hypervisor{}
 	t.Cleanup(func() { _ = f.Close() })
 	for _, name := range names {
-		h := domaintest.New(name)
+		h := memory.New(name)
 		members[name] = h
 		f.Join(t.Context(), name, h)
-		if err := f.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: definition(t, name)}); err != nil {
+		if err := f.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: domaintest.Definition(t, name)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +119,7 @@ func TestFleet_UnresponsiveIsNotGone(t *testing.T) {
 		{"it is back", members["b"].Reconnect, []string{"a Running", "b Running"}},
 		{"its guest ended", func() { members["b"].Crash("b") }, []string{"a Running", "b Shutoff"}},
 		{"a member that has never answered may run its guest", func() {
-			h := domaintest.New("c")
+			h := memory.New("c")
 			h.Disconnect()
 			f.Join(t.Context(), "c", h)
 		}, []string{"a Running", "b Shutoff", "c NoState stale"}},
@@ -138,7 +139,7 @@ func TestFleet_UnresponsiveIsNotGone(t *testing.T) {
 func TestFleet_WaitsOnceForUnresponsiveMember(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	clock := f.Clock.(*clocktesting.FakeClock)
-	free := members["b"].Inject(domaintest.Fault{Call: "List", Hang: true})
+	free := members["b"].Inject(memory.Fault{Call: "List", Hang: true})
 	listed := make(chan []string)
 	go func() { listed <- seen(t, f) }()
 	for members["b"].Calls("List") == 0 || !clock.HasWaiters() {
@@ -181,7 +182,7 @@ func TestFleet_MembersReportOwnDomainsOnly(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	liar := members["b"]
 	for _, name := range []string{"a", "other"} {
-		if err := liar.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: definition(t, name)}); err != nil {
+		if err := liar.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: domaintest.Definition(t, name)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,12 +208,12 @@ func TestFleet_WithoutMember(t *testing.T) {
 	f := &fleet.Fleet{}
 	defer f.Close()
 	ctx := t.Context()
-	f.Join(ctx, "plain", plain{domaintest.New("plain")})
+	f.Join(ctx, "plain", plain{memory.New("plain")})
 	host := func() error { _, err := f.Host(ctx); return err }
 	model := func() error { _, err := f.MemoryModel(ctx, "x86_64"); return err }
 	sockets := func(name string) error { _, err := f.MigrationSockets(ctx, name); return err }
 	for name, c := range map[string]struct{ err, want error }{
-		"start waits for its launcher":         {f.Apply(ctx, domain.Operation{Verb: domain.Start, Domain: "x", Definition: definition(t, "x")}), domain.ErrNotReady},
+		"start waits for its launcher":         {f.Apply(ctx, domain.Operation{Verb: domain.Start, Domain: "x", Definition: domaintest.Definition(t, "x")}), domain.ErrNotReady},
 		"destroy has nothing to do":            {f.Apply(ctx, domain.Operation{Verb: domain.Destroy, Domain: "x"}), nil},
 		"undefine has nothing to do":           {f.Apply(ctx, domain.Operation{Verb: domain.Undefine, Domain: "x"}), nil},
 		"suspend finds nobody":                 {f.Apply(ctx, domain.Operation{Verb: domain.Suspend, Domain: "x"}), domain.ErrNotFound},

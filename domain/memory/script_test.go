@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domaintest_test
+package memory_test
 
 import (
 	"context"
@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"libvirt.org/go/libvirtxml"
+	"github.com/virtloom/virtloom/domain/memory"
 )
 
 // running is a hypervisor with a guest called g.
-func running(t *testing.T, change ...func(*libvirtxml.Domain)) *domaintest.Hypervisor {
+func running(t *testing.T, change ...func(*libvirtxml.Domain)) *memory.Hypervisor {
 	t.Helper()
-	h := domaintest.New("node")
-	def := definition(t, "g")
+	h := memory.New("node")
+	def := domaintest.Definition(t, "g")
 	for _, c := range change {
 		c(def)
 	}
@@ -30,48 +32,48 @@ func running(t *testing.T, change ...func(*libvirtxml.Domain)) *domaintest.Hyper
 }
 
 // calls are those of the abilities, by their names in a fault.
-var calls = map[string]func(context.Context, *domaintest.Hypervisor) error{
-	"Reset": func(ctx context.Context, h *domaintest.Hypervisor) error {
+var calls = map[string]func(context.Context, *memory.Hypervisor) error{
+	"Reset": func(ctx context.Context, h *memory.Hypervisor) error {
 		return h.Apply(ctx, domain.Operation{Verb: domain.Reset, Domain: "g"})
 	},
-	"SetVCPUs": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"SetVCPUs": func(ctx context.Context, h *memory.Hypervisor) error {
 		return h.Apply(ctx, domain.Operation{Verb: domain.SetVCPUs, Domain: "g", VCPUs: 1})
 	},
-	"GuestInfo": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"GuestInfo": func(ctx context.Context, h *memory.Hypervisor) error {
 		_, err := h.GuestInfo(ctx, "g")
 		return err
 	},
-	"Freeze":  func(ctx context.Context, h *domaintest.Hypervisor) error { return h.Freeze(ctx, "g") },
-	"Thaw":    func(ctx context.Context, h *domaintest.Hypervisor) error { return h.Thaw(ctx, "g") },
-	"SetTime": func(ctx context.Context, h *domaintest.Hypervisor) error { return h.SetTime(ctx, "g", time.Unix(0, 0)) },
-	"AgentCommand": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"Freeze":  func(ctx context.Context, h *memory.Hypervisor) error { return h.Freeze(ctx, "g") },
+	"Thaw":    func(ctx context.Context, h *memory.Hypervisor) error { return h.Thaw(ctx, "g") },
+	"SetTime": func(ctx context.Context, h *memory.Hypervisor) error { return h.SetTime(ctx, "g", time.Unix(0, 0)) },
+	"AgentCommand": func(ctx context.Context, h *memory.Hypervisor) error {
 		_, err := h.AgentCommand(ctx, "g", `{"execute":"guest-ping"}`)
 		return err
 	},
-	"Stats": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"Stats": func(ctx context.Context, h *memory.Hypervisor) error {
 		_, err := h.Stats(ctx)
 		return err
 	},
-	"TakeSnapshot": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"TakeSnapshot": func(ctx context.Context, h *memory.Hypervisor) error {
 		return h.TakeSnapshot(ctx, "g", domain.Snapshot{Name: "s"})
 	},
-	"Snapshots": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"Snapshots": func(ctx context.Context, h *memory.Hypervisor) error {
 		_, err := h.Snapshots(ctx, "g")
 		return err
 	},
-	"RevertSnapshot": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"RevertSnapshot": func(ctx context.Context, h *memory.Hypervisor) error {
 		_ = h.TakeSnapshot(ctx, "g", domain.Snapshot{Name: "r", Memory: true}) // may be there already
 		return h.RevertSnapshot(ctx, "g", "r")
 	},
-	"DeleteSnapshot": func(ctx context.Context, h *domaintest.Hypervisor) error { return h.DeleteSnapshot(ctx, "g", "s") },
-	"OpenConsole": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"DeleteSnapshot": func(ctx context.Context, h *memory.Hypervisor) error { return h.DeleteSnapshot(ctx, "g", "s") },
+	"OpenConsole": func(ctx context.Context, h *memory.Hypervisor) error {
 		c, err := h.OpenConsole(ctx, "g", "")
 		if err == nil {
 			err = c.Close()
 		}
 		return err
 	},
-	"MemoryModel": func(ctx context.Context, h *domaintest.Hypervisor) error {
+	"MemoryModel": func(ctx context.Context, h *memory.Hypervisor) error {
 		_, err := h.MemoryModel(ctx, "x86_64")
 		return err
 	},
@@ -83,12 +85,12 @@ func TestFaults_EveryCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := running(t)
 			h.SetGuestInfo("g", &domain.GuestInfo{})
-			remove := h.Inject(domaintest.Fault{Call: name, Times: 1, Err: broken})
+			remove := h.Inject(memory.Fault{Call: name, Times: 1, Err: broken})
 			if err := call(t.Context(), h); !errors.Is(err, broken) {
 				t.Errorf("error is %v", err)
 			}
 			remove()
-			remove = h.Inject(domaintest.Fault{Call: name, Hang: true})
+			remove = h.Inject(memory.Fault{Call: name, Hang: true})
 			ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 			defer cancel()
 			if err := call(ctx, h); !errors.Is(err, domain.ErrTimeout) {
@@ -112,16 +114,16 @@ func TestFaults_EveryCall(t *testing.T) {
 
 func TestGuests_Scripted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		do     func(*domaintest.Hypervisor) bool
+		do     func(*memory.Hypervisor) bool
 		status domain.Status
 		reason domain.Reason
 	}{
-		"power off":   {func(h *domaintest.Hypervisor) bool { return h.PowerOff("g") }, domain.StatusShutoff, domain.ReasonShutdown},
-		"crash":       {func(h *domaintest.Hypervisor) bool { return h.Crash("g") }, domain.StatusShutoff, domain.ReasonCrashed},
-		"panic":       {func(h *domaintest.Hypervisor) bool { return h.Panic("g") }, domain.StatusCrashed, domain.ReasonPanicked},
-		"I/O error":   {func(h *domaintest.Hypervisor) bool { return h.IOError("g") }, domain.StatusPaused, domain.ReasonIOError},
-		"forced":      {func(h *domaintest.Hypervisor) bool { return h.SetState("g", domain.StatusPMSuspended, "") }, domain.StatusPMSuspended, ""},
-		"new console": {func(h *domaintest.Hypervisor) bool { return h.Print("g", "login: ") }, domain.StatusRunning, domain.ReasonUnknown},
+		"power off":   {func(h *memory.Hypervisor) bool { return h.PowerOff("g") }, domain.StatusShutoff, domain.ReasonShutdown},
+		"crash":       {func(h *memory.Hypervisor) bool { return h.Crash("g") }, domain.StatusShutoff, domain.ReasonCrashed},
+		"panic":       {func(h *memory.Hypervisor) bool { return h.Panic("g") }, domain.StatusCrashed, domain.ReasonPanicked},
+		"I/O error":   {func(h *memory.Hypervisor) bool { return h.IOError("g") }, domain.StatusPaused, domain.ReasonIOError},
+		"forced":      {func(h *memory.Hypervisor) bool { return h.SetState("g", domain.StatusPMSuspended, "") }, domain.StatusPMSuspended, ""},
+		"new console": {func(h *memory.Hypervisor) bool { return h.Print("g", "login: ") }, domain.StatusRunning, domain.ReasonUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := running(t)
