@@ -57,15 +57,8 @@ const (
 	ReasonFailedHandover = "FailedHandover"
 )
 
-// The reasons of the Ready condition.
-const (
-	reasonPodNotExists       = "PodNotExists"
-	reasonPodTerminating     = "PodTerminating"
-	reasonGuestNotRunning    = "GuestNotRunning"
-	reasonPodConditionAbsent = "PodConditionMissing"
-	// reasonGatesClosed is the kubelet's reason for a Pod with a false readiness gate.
-	reasonGatesClosed = "ReadinessGatesNotReady"
-)
+// reasonGatesClosed is the kubelet's reason for a Pod with a false readiness gate.
+const reasonGatesClosed = "ReadinessGatesNotReady"
 
 const podScheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
@@ -132,11 +125,11 @@ func (d *decision) isReady() conditionChange {
 	case d.pod == nil && len(d.Unseen) > 0:
 		return leave
 	case d.pod == nil:
-		return putCondition(of, corev1.ConditionFalse, reasonPodNotExists, "virt-launcher pod has not yet been scheduled")
+		return putCondition(of, corev1.ConditionFalse, v1.PodNotExistsReason, "virt-launcher pod has not yet been scheduled")
 	case podGoingDown(d.pod):
-		return putCondition(of, corev1.ConditionFalse, reasonPodTerminating, "virt-launcher pod is terminating")
+		return putCondition(of, corev1.ConditionFalse, v1.PodTerminatingReason, "virt-launcher pod is terminating")
 	case d.VMI.Status.Phase != v1.Running:
-		return putCondition(of, corev1.ConditionFalse, reasonGuestNotRunning, "Guest VM is not reported as running")
+		return putCondition(of, corev1.ConditionFalse, v1.GuestNotRunningReason, "Guest VM is not reported as running")
 	}
 	if c := podCondition(d.pod, corev1.PodReady); c != nil {
 		if until := d.opening(c); !until.IsZero() {
@@ -144,7 +137,7 @@ func (d *decision) isReady() conditionChange {
 		}
 		return d.mirror(of, c)
 	}
-	return putCondition(of, corev1.ConditionFalse, reasonPodConditionAbsent, "virt-launcher pod is missing the Ready condition")
+	return putCondition(of, corev1.ConditionFalse, v1.PodConditionMissingReason, "virt-launcher pod is missing the Ready condition")
 }
 
 // gateWithin is how long a ready VMI stays Ready after its migration while the readiness gate of

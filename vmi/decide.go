@@ -124,7 +124,7 @@ func (d *decision) start() {
 	d.plan.Checks = append(d.plan.Checks, evaluate(d.Snapshot, lastChecks)...)
 	switch {
 	case d.plan.Blocked() != nil:
-	case d.firstConsumer():
+	case firstConsumer(d.Snapshot):
 		d.do(Action{Verb: CreateTemporary, Fault: ReasonFailedCreate, Why: "claims wait for their first consumer"})
 	default:
 		d.do(Action{Verb: CreateLauncher, Fault: ReasonFailedCreate, Why: "the VirtualMachineInstance has no Pod"})

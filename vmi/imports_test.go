@@ -148,11 +148,11 @@ func TestFirstConsumer_FailedImports(t *testing.T) {
 		"28 beside one that waits":               {newShelf(pending).dv("a").filled("a", waits).dv("b").filled("b", cdiv1.Failed), true, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.shelf.firstConsumer(); got != tc.consumer {
+			if got := firstConsumer(tc.shelf.Snapshot); got != tc.consumer {
 				t.Errorf("waits for a consumer: %v, want %v", got, tc.consumer)
 			}
 			var failed string
-			if dv := tc.shelf.importFailed(); dv != nil {
+			if dv := importFailed(tc.shelf.Snapshot); dv != nil {
 				failed = dv.Name
 			}
 			if failed != tc.failed {

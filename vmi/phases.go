@@ -121,12 +121,12 @@ func (d *decision) displaced() *Wait {
 }
 
 // lacksImport reports whether a DataVolume of the VMI has failed.
-func (d *decision) lacksImport() bool { return d.importFailed() != nil }
+func (d *decision) lacksImport() bool { return importFailed(d.Snapshot) != nil }
 
 // lacksConsumer reports whether the first-consumer Pod of claims that still need one has
 // failed.
 func (d *decision) lacksConsumer() bool {
-	return d.firstConsumer() && temporaryFailed(d.Snapshot) != nil
+	return firstConsumer(d.Snapshot) && temporaryFailed(d.Snapshot) != nil
 }
 
 // unready reports whether the VMI is a migration target whose node is not known yet.

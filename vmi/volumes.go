@@ -121,7 +121,7 @@ func (w *volumeWriter) state() {
 		return
 	}
 	claim := claims[0]
-	if old := w.old[claim.Name]; old != nil && !w.mounts(claim.Name) {
+	if old := w.old[claim.Name]; old != nil && !usesClaim(w.VMI, claim.Name) {
 		delete(w.old, claim.Name)
 		if w.old[stateVolume] == nil {
 			old.Name = stateVolume
@@ -175,7 +175,7 @@ func (w *volumeWriter) utility(v *v1.UtilityVolume) {
 		}
 		entry.HotplugVolume.AttachPodUID = ""
 		say(entry, v1.VolumePending, ReasonPVCNotReady,
-			"utility volume "+v.Name+": "+w.claimObject(v.ClaimName)+" is a block device, which is not supported; name one with spec.volumeMode Filesystem")
+			"utility volume "+v.Name+": "+claimObject(w.VMI, v.ClaimName)+" is a block device, which is not supported; name one with spec.volumeMode Filesystem")
 	} else {
 		w.plug(entry, w.plugged[v.Name], v.ClaimName)
 		w.claimInfo(entry, v.ClaimName)

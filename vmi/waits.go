@@ -83,7 +83,7 @@ func (d *decision) waitForEnd() {
 			Object: vmiObject(d.VMI), Until: "the request has expired", By: ByController})
 	}
 	for _, p := range d.Pods {
-		d.wait(Wait{Reason: reasonPodTerminating, Object: podObject(p), By: ByKubelet,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: podObject(p), By: ByKubelet,
 			Message: podObject(p) + " is not deleted yet", Until: "the Pod is deleted"})
 	}
 	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
@@ -105,7 +105,7 @@ func (d *decision) waitForPod() {
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance is the target of a migration from another cluster", Until: "the migration creates the target Pod"})
 	case len(d.plan.Actions) == 0:
-		d.wait(Wait{Reason: reasonPodNotExists, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodNotExistsReason, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance has no Pod", Until: "this controller's write is stored"})
 	}
 }
@@ -115,7 +115,7 @@ func (d *decision) waitForGuest() {
 	object := podObject(d.pod)
 	switch {
 	case podGoingDown(d.pod):
-		d.wait(Wait{Reason: reasonPodTerminating, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 			Message: object + " has ended or is terminating", Until: "the Pod is deleted or the node reports the end of the domain"})
 		return
 	case d.plan.VMI.Status.Phase == v1.Running:
@@ -155,7 +155,7 @@ func (d *decision) waitForHandoff() {
 		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "spec.domain.devices.autoattachVSOCK: no VSOCK CID is reserved", Until: "a VSOCK CID is available and reserved"})
 	default:
-		d.wait(Wait{Reason: reasonGuestNotRunning, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.GuestNotRunningReason, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: podObject(d.pod) + " is ready, waiting for the handoff", Until: "this controller's write is stored"})
 	}
 }
@@ -163,7 +163,7 @@ func (d *decision) waitForHandoff() {
 // waitForStart adds what a VMI waits for after its handoff.
 func (d *decision) waitForStart() {
 	node := d.plan.VMI.Status.NodeName
-	w := Wait{Reason: reasonGuestNotRunning, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
+	w := Wait{Reason: v1.GuestNotRunningReason, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
 		Message: fmt.Sprintf("node %s has not reported the VirtualMachineInstance as running", node), Until: "the node reports it as running"}
 	l, hindrance := d.next, vmistatus.Condition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	hindered := hindrance != nil && hindrance.Status == corev1.ConditionFalse

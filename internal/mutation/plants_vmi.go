@@ -38,7 +38,7 @@ var guests = []Plant{
 		Old: "ended := unheld(d.lease)", New: "ended := true",
 	},
 	{
-		Name: "an offer is withdrawn before its deadline", File: "vmi/phases.go", Package: "vmi", Run: "^TestDiagnose$",
+		Name: "an offer is withdrawn before its deadline", File: "vmi/phases.go", Package: "vmi/diagnose", Run: "^TestOf$",
 		Old: "if !d.lease.Overdue(d.now) {", New: "if d.lease.Epoch == 0 {",
 	},
 	{
