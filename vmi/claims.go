@@ -32,7 +32,7 @@ const (
 func claimsExist(s Snapshot) *Wait {
 	for i := range s.VMI.Spec.Volumes {
 		v := &s.VMI.Spec.Volumes[i]
-		name, field := ClaimName(v)
+		name, field := claimName(v)
 		if field == "" {
 			continue
 		}
@@ -81,9 +81,9 @@ func noDataVolume(vmi *v1.VirtualMachineInstance, claim, filler, field string) *
 	}
 }
 
-// ClaimName returns the claim that a volume needs before the launcher Pod can exist,
+// claimName returns the claim that a volume needs before the launcher Pod can exist,
 // and the field that names it; both are empty when the volume needs none.
-func ClaimName(v *v1.Volume) (claim, field string) {
+func claimName(v *v1.Volume) (claim, field string) {
 	switch {
 	case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.Hotpluggable:
 		return v.PersistentVolumeClaim.ClaimName, "persistentVolumeClaim.claimName"
@@ -101,7 +101,7 @@ func sourceClaim(v *v1.Volume) string {
 	if name := writableClaim(v); name != "" {
 		return name
 	}
-	name, _ := ClaimName(v)
+	name, _ := claimName(v)
 	return name
 }
 

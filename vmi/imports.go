@@ -38,7 +38,7 @@ func (s Storage) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataVo
 func imports(s Snapshot) iter.Seq2[string, *cdiv1.DataVolume] {
 	return func(yield func(field string, dv *cdiv1.DataVolume) bool) {
 		for i := range s.VMI.Spec.Volumes {
-			name, field := ClaimName(&s.VMI.Spec.Volumes[i])
+			name, field := claimName(&s.VMI.Spec.Volumes[i])
 			claim := s.Storage.Claims[name]
 			if field == "" || claim == nil {
 				continue
