@@ -132,14 +132,14 @@ func clockKnown(s Snapshot) *Wait {
 
 // noTemporary waits for the first-consumer Pod of the VMI's claims.
 func noTemporary(s Snapshot) *Wait {
-	all := s.temporaries()
+	all := temporaries(s)
 	if len(all) == 0 {
 		return nil
 	}
 	object := podObject(all[0])
-	if !s.firstConsumer() {
+	if !firstConsumer(s) {
 		return &Wait{
-			Reason: reasonPodTerminating, Message: object + " has completed and is not deleted yet", Object: object,
+			Reason: v1.PodTerminatingReason, Message: object + " has completed and is not deleted yet", Object: object,
 			Until: "the Pod is deleted", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
@@ -231,7 +231,7 @@ func earlierEnded(s Snapshot) *Wait {
 		}
 		object := podObject(p)
 		return &Wait{
-			Reason: reasonPodTerminating, Message: object + " of a deleted VirtualMachineInstance with the same name may still run its domain",
+			Reason: v1.PodTerminatingReason, Message: object + " of a deleted VirtualMachineInstance with the same name may still run its domain",
 			Object: object, Until: "that Pod has ended", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}

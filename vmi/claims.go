@@ -32,25 +32,25 @@ const (
 func claimsExist(s Snapshot) *Wait {
 	for i := range s.VMI.Spec.Volumes {
 		v := &s.VMI.Spec.Volumes[i]
-		name, field := ClaimName(v)
+		name, field := claimName(v)
 		if field == "" {
 			continue
 		}
 		field = fmt.Sprintf("spec.volumes[%d].%s", i, field)
 		claim := s.Storage.Claims[name]
 		if claim == nil {
-			return s.noClaim(v, name, field)
+			return noClaim(s, v, name, field)
 		}
-		if dv, filler := s.importer(claim); filler != "" && dv == nil {
-			return s.noDataVolume(name, filler, field)
+		if dv, filler := s.Storage.importer(claim); filler != "" && dv == nil {
+			return noDataVolume(s.VMI, name, filler, field)
 		}
 	}
 	return nil
 }
 
 // noClaim returns the wait for a missing claim.
-func (s Snapshot) noClaim(v *v1.Volume, name, field string) *Wait {
-	object := s.claimObject(name)
+func noClaim(s Snapshot, v *v1.Volume, name, field string) *Wait {
+	object := claimObject(s.VMI, name)
 	w := &Wait{
 		Reason:  ReasonPvcNotFound,
 		Message: field + ": " + object + " does not exist; create it or correct the name",
@@ -71,19 +71,19 @@ func (s Snapshot) noClaim(v *v1.Volume, name, field string) *Wait {
 
 // noDataVolume returns the wait for a claim whose DataVolume is missing: whether the claim
 // was ever populated is unknown.
-func (s Snapshot) noDataVolume(claim, filler, field string) *Wait {
-	object := s.dataVolumeObject(filler)
+func noDataVolume(vmi *v1.VirtualMachineInstance, claim, filler, field string) *Wait {
+	object := dataVolumeObject(vmi, filler)
 	return &Wait{
 		Reason: ReasonFailedDataVolumeImport,
 		Message: fmt.Sprintf("%s: %s belongs to %s, which does not exist; recreate both, or remove the claim's owner reference if it is fully populated",
-			field, s.claimObject(claim), object),
+			field, claimObject(vmi, claim), object),
 		Object: object, Until: "the DataVolume is created, or the claim has no DataVolume owner", By: ByUser,
 	}
 }
 
-// ClaimName returns the claim that a volume needs before the launcher Pod can exist,
+// claimName returns the claim that a volume needs before the launcher Pod can exist,
 // and the field that names it; both are empty when the volume needs none.
-func ClaimName(v *v1.Volume) (claim, field string) {
+func claimName(v *v1.Volume) (claim, field string) {
 	switch {
 	case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.Hotpluggable:
 		return v.PersistentVolumeClaim.ClaimName, "persistentVolumeClaim.claimName"
@@ -101,16 +101,16 @@ func sourceClaim(v *v1.Volume) string {
 	if name := writableClaim(v); name != "" {
 		return name
 	}
-	name, _ := ClaimName(v)
+	name, _ := claimName(v)
 	return name
 }
 
-func (s Snapshot) claimObject(name string) string {
-	return "PersistentVolumeClaim " + s.VMI.Namespace + "/" + name
+func claimObject(vmi *v1.VirtualMachineInstance, name string) string {
+	return "PersistentVolumeClaim " + vmi.Namespace + "/" + name
 }
 
-func (s Snapshot) dataVolumeObject(name string) string {
-	return "DataVolume " + s.VMI.Namespace + "/" + name
+func dataVolumeObject(vmi *v1.VirtualMachineInstance, name string) string {
+	return "DataVolume " + vmi.Namespace + "/" + name
 }
 
 func isBlock(claim *corev1.PersistentVolumeClaim) bool {

@@ -3,7 +3,6 @@
 package vmi
 
 import (
-	"regexp"
 	"slices"
 	"time"
 
@@ -42,12 +41,12 @@ const (
 	ReasonNodeUnresponsive = "NodeUnresponsive"
 )
 
-// ConditionUnderstood is False while this controller does not act on the VMI because its
+// conditionUnderstood is False while this controller does not act on the VMI because its
 // lease or phase is invalid; it is absent otherwise. KubeVirt has no such condition: it
 // retries forever.
-const ConditionUnderstood v1.VirtualMachineInstanceConditionType = "virtloom.dev/Understood"
+const conditionUnderstood v1.VirtualMachineInstanceConditionType = "virtloom.dev/Understood"
 
-// Reasons of ConditionUnderstood.
+// Reasons of the condition virtloom.dev/Understood.
 const (
 	// ReasonInvalidLease: the lease annotation cannot be parsed.
 	ReasonInvalidLease = "InvalidLease"
@@ -57,39 +56,35 @@ const (
 	ReasonFailedHandover = "FailedHandover"
 )
 
-// The reasons of the Ready condition.
-const (
-	reasonPodNotExists       = "PodNotExists"
-	reasonPodTerminating     = "PodTerminating"
-	reasonGuestNotRunning    = "GuestNotRunning"
-	reasonPodConditionAbsent = "PodConditionMissing"
-	// reasonGatesClosed is the kubelet's reason for a Pod with a false readiness gate.
-	reasonGatesClosed = "ReadinessGatesNotReady"
-)
+// reasonGatesClosed is the kubelet's reason for a Pod with a false readiness gate.
+const reasonGatesClosed = "ReadinessGatesNotReady"
 
 const podScheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
 // rule computes one condition.
-type rule func(*decision) conditionChange
+type rule func(conditions) conditionChange
 
 // rules lists all conditions that this controller writes.
 // (specs: VMI reconciliation 4)
 var rules = []rule{
-	(*decision).isReady,
-	(*decision).isImported,
-	(*decision).isProvisioning,
-	(*decision).isScheduled,
-	(*decision).isSynchronized,
-	(*decision).isEvicted,
-	(*decision).changesCPU,
-	(*decision).changesMemory,
-	(*decision).changesVolumes,
-	(*decision).mustMigrate,
-	(*decision).isUnderstood,
+	conditions.ready,
+	conditions.imported,
+	conditions.provisioning,
+	conditions.scheduled,
+	conditions.synchronized,
+	conditions.evictionRequested,
+	conditions.vcpuChange,
+	conditions.memoryChange,
+	conditions.volumesChange,
+	conditions.migrationRequired,
+	conditions.understood,
 }
 
-// conditions applies the rules.
-func (d *decision) conditions() {
+// conditions computes the conditions of the VMI.
+type conditions struct{ *decision }
+
+// update applies the rules.
+func (d conditions) update() {
 	for _, of := range rules {
 		c := of(d)
 		c.apply(d.plan.VMI, d.now)
@@ -112,31 +107,26 @@ var leave = conditionChange{}
 
 // mirror copies a Pod's condition to the VMI. A change of the message alone is not copied:
 // the scheduler's message differs with every attempt.
-func (d *decision) mirror(of v1.VirtualMachineInstanceConditionType, c *corev1.PodCondition) conditionChange {
+func (d conditions) mirror(of v1.VirtualMachineInstanceConditionType, c *corev1.PodCondition) conditionChange {
 	if have := vmistatus.Condition(d.VMI, of); have != nil && have.Status == c.Status && have.Reason == c.Reason {
 		return leave
 	}
 	return putCondition(of, c.Status, c.Reason, c.Message)
 }
 
-// synchronizedNow returns the stored Synchronized condition, nil if there is none.
-func (d *decision) synchronizedNow() *v1.VirtualMachineInstanceCondition {
-	return vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceSynchronized)
-}
-
-// isReady derives Ready from Pod and phase. While own writes are unobserved, a missing Pod is
+// ready derives Ready from Pod and phase. While own writes are unobserved, a missing Pod is
 // not reported: the Pod may be one of those writes.
-func (d *decision) isReady() conditionChange {
+func (d conditions) ready() conditionChange {
 	const of = v1.VirtualMachineInstanceReady
 	switch {
 	case d.pod == nil && len(d.Unseen) > 0:
 		return leave
 	case d.pod == nil:
-		return putCondition(of, corev1.ConditionFalse, reasonPodNotExists, "virt-launcher pod has not yet been scheduled")
+		return putCondition(of, corev1.ConditionFalse, v1.PodNotExistsReason, "virt-launcher pod has not yet been scheduled")
 	case podGoingDown(d.pod):
-		return putCondition(of, corev1.ConditionFalse, reasonPodTerminating, "virt-launcher pod is terminating")
+		return putCondition(of, corev1.ConditionFalse, v1.PodTerminatingReason, "virt-launcher pod is terminating")
 	case d.VMI.Status.Phase != v1.Running:
-		return putCondition(of, corev1.ConditionFalse, reasonGuestNotRunning, "Guest VM is not reported as running")
+		return putCondition(of, corev1.ConditionFalse, v1.GuestNotRunningReason, "Guest VM is not reported as running")
 	}
 	if c := podCondition(d.pod, corev1.PodReady); c != nil {
 		if until := d.opening(c); !until.IsZero() {
@@ -144,7 +134,7 @@ func (d *decision) isReady() conditionChange {
 		}
 		return d.mirror(of, c)
 	}
-	return putCondition(of, corev1.ConditionFalse, reasonPodConditionAbsent, "virt-launcher pod is missing the Ready condition")
+	return putCondition(of, corev1.ConditionFalse, v1.PodConditionMissingReason, "virt-launcher pod is missing the Ready condition")
 }
 
 // gateWithin is how long a ready VMI stays Ready after its migration while the readiness gate of
@@ -153,7 +143,7 @@ const gateWithin = 5 * time.Second
 
 // opening returns the time until which an unready Pod is not reported because its gate was just
 // opened, or will be in this pass; zero if it must be reported.
-func (d *decision) opening(ready *corev1.PodCondition) time.Time {
+func (d conditions) opening(ready *corev1.PodCondition) time.Time {
 	have := vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceReady)
 	if ready.Status != corev1.ConditionFalse || ready.Reason != reasonGatesClosed || d.Failure != nil ||
 		have == nil || have.Status != corev1.ConditionTrue || vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused) {
@@ -169,9 +159,9 @@ func (d *decision) opening(ready *corev1.PodCondition) time.Time {
 	return until
 }
 
-// isSynchronized reports why the VMI does not start. After the handoff the condition belongs
+// synchronized reports why the VMI does not start. After the handoff the condition belongs
 // to the node agent.
-func (d *decision) isSynchronized() conditionChange {
+func (d conditions) synchronized() conditionChange {
 	const of = v1.VirtualMachineInstanceSynchronized
 	switch {
 	case d.VMI.Status.Phase == v1.Scheduled, d.VMI.Status.Phase == v1.Running:
@@ -183,12 +173,12 @@ func (d *decision) isSynchronized() conditionChange {
 	case d.VMI.IsFinal() && d.lease.Epoch > 0 && d.byNode():
 		return leave // the node agent would set it again at once
 	}
-	switch reason, message := d.obstacle(); {
+	switch reason, message := problem(d).current(); {
 	case reason != "":
-		if !d.news(reason, message) {
+		if !problem(d).isNew(reason, message) {
 			return leave
 		}
-		d.announce(reason, message)
+		problem(d).announce(reason, message)
 		return putCondition(of, corev1.ConditionFalse, reason, message)
 	case len(d.Unseen) > 0:
 		return leave // nothing was tried, so no improvement is known
@@ -205,13 +195,13 @@ var own = []string{
 
 // byNode reports whether the node agent set the condition: an unresponsive hypervisor prevents it
 // from cleaning up after a VMI in a final phase.
-func (d *decision) byNode() bool {
-	c := d.synchronizedNow()
+func (d conditions) byNode() bool {
+	c := problem(d).stored()
 	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(own, c.Reason)
 }
 
-// isScheduled reports a Pod that cannot be scheduled or created.
-func (d *decision) isScheduled() conditionChange {
+// scheduled reports a Pod that cannot be scheduled or created.
+func (d conditions) scheduled() conditionChange {
 	switch d.plan.VMI.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending:
 		c := unplaceable(d.Snapshot, d.plan.Blocked())
@@ -234,9 +224,9 @@ func (d *decision) isScheduled() conditionChange {
 	}
 }
 
-func (d *decision) isImported() conditionChange { return dataVolumesReady(d.Snapshot) }
+func (d conditions) imported() conditionChange { return dataVolumesReady(d.Snapshot) }
 
-func (d *decision) isProvisioning() conditionChange {
+func (d conditions) provisioning() conditionChange {
 	switch d.plan.VMI.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending:
 		return provisioning(d.Snapshot)
@@ -247,118 +237,38 @@ func (d *decision) isProvisioning() conditionChange {
 	}
 }
 
-func (d *decision) isEvicted() conditionChange { return evictionRequested(d.VMI) }
+func (d conditions) evictionRequested() conditionChange { return evictionRequested(d.VMI) }
 
 // live reports whether the VMI runs and a live update of its spec may be pending.
-func (d *decision) live() bool { return d.VMI.Status.Phase == v1.Running && d.handedOff() }
+func (d conditions) live() bool { return d.VMI.Status.Phase == v1.Running && d.handedOff() }
 
-func (d *decision) changesCPU() conditionChange {
+func (d conditions) vcpuChange() conditionChange {
 	if !d.live() {
 		return leave
 	}
 	return hotVCPUChange(d.VMI)
 }
 
-func (d *decision) changesMemory() conditionChange {
+func (d conditions) memoryChange() conditionChange {
 	if !d.live() {
 		return leave
 	}
 	return hotMemoryChange(d.VMI, d.Config.MemoryRatio)
 }
 
-func (d *decision) changesVolumes() conditionChange {
+func (d conditions) volumesChange() conditionChange {
 	if !d.live() {
 		return leave
 	}
 	return volumesChange(d.VMI)
 }
 
-func (d *decision) mustMigrate() conditionChange {
+func (d conditions) migrationRequired() conditionChange {
 	if !d.live() {
 		return leave
 	}
 	return migrationRequired(d.plan.VMI, d.pod, d.Config.MigrationEvaluator, d.now)
 }
 
-// obstacle returns the reason and message of the condition that keeps the VMI from
-// starting; an image pull failure takes precedence.
-func (d *decision) obstacle() (reason, message string) {
-	if d.pod != nil && d.VMI.Status.Phase == v1.Scheduling {
-		if reason, message = pullFailure(d.pod); reason != "" {
-			return reason, message
-		}
-		if d.lacksGuarantee() {
-			return ReasonFailedGuaranteeResources, podObject(d.pod) + " is of QoS class " + string(d.pod.Status.QOSClass) +
-				", not Guaranteed; make requests and limits of all its containers equal, or remove spec.domain.cpu.dedicatedCpuPlacement"
-		}
-	}
-	if d.Failure != nil {
-		return d.Failure.Reason, d.Failure.Message
-	}
-	if w := d.displaced(); w != nil {
-		return w.Reason, w.Message
-	}
-	if d.pod != nil {
-		return d.lacking()
-	}
-	if w := d.plan.Blocked(); w != nil && w.Condition == "" {
-		return w.Reason, w.Message
-	}
-	return "", ""
-}
-
-// lacking returns the reason and message of containers that the launcher Pod lacks.
-func (d *decision) lacking() (reason, message string) {
-	for _, w := range d.plan.Waits {
-		if w.Reason == ReasonMissingVirtiofsContainers {
-			return w.Reason, w.Message
-		}
-	}
-	return "", ""
-}
-
-// announce emits an event for an obstacle that the condition does not report yet.
-func (d *decision) announce(reason, message string) {
-	if d.news(reason, message) {
-		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
-	}
-}
-
-// news reports whether the condition says something else so far. Numbers are ignored: used
-// quota or a connection's port would differ with every attempt, and each write would trigger
-// the next.
-func (d *decision) news(reason, message string) bool {
-	was := d.synchronizedNow()
-	return was == nil || was.Status != corev1.ConditionFalse || was.Reason != reason || !SameButNumbers(was.Message, message)
-}
-
-var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zA-Z]{0,2}\b`)
-
-// SameButNumbers reports whether two messages are equal except for numbers and quantities.
-func SameButNumbers(a, b string) bool {
-	return a == b || numbers.ReplaceAllString(a, "#") == numbers.ReplaceAllString(b, "#")
-}
-
-// complain sets the Synchronized condition of a VMI after its handoff.
-func (d *decision) complain(reason, message string) {
-	d.announce(reason, message)
-	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message,
-	}, d.now)
-}
-
-// misunderstood records that the object is invalid and is not acted on.
-func (d *decision) misunderstood(reason, message string) {
-	d.plan.VMI = d.VMI.DeepCopy()
-	d.plan.Actions, d.plan.Events, d.plan.RequeueAt = nil, nil, nil
-	c := v1.VirtualMachineInstanceCondition{Type: ConditionUnderstood, Status: corev1.ConditionFalse, Reason: reason, Message: message}
-	if was := vmistatus.Condition(d.VMI, c.Type); was == nil || was.Reason != reason || was.Message != message {
-		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
-	}
-	vmistatus.SetCondition(d.plan.VMI, c, d.now)
-	d.lost = &Wait{Reason: reason, Message: message, Object: vmiObject(d.VMI), Until: "the object is corrected", By: ByUser, Condition: c.Type}
-	d.plan.Waits = []Wait{*d.lost}
-}
-
-// isUnderstood removes the condition: the rules run only for a valid object.
-func (*decision) isUnderstood() conditionChange { return drop(ConditionUnderstood) }
+// understood removes the condition: the rules run only for a valid object.
+func (conditions) understood() conditionChange { return drop(conditionUnderstood) }

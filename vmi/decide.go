@@ -7,10 +7,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 // endedGrace is the grace period, in seconds, of a Pod whose domain has ended: nothing is
@@ -33,10 +33,10 @@ func Decide(s Snapshot, now time.Time) Plan {
 
 	d.claim()
 	d.act()
-	d.status()
+	statusFields{d}.update()
 	if d.lost == nil {
-		d.syncPod()
-		d.explain()
+		launcherPod{d}.sync()
+		waits{d}.collect()
 	}
 	return d.plan
 }
@@ -93,99 +93,13 @@ func (d *decision) act() {
 	case len(d.Unseen) > 0:
 		// Nothing may be created or deleted.
 	case d.VMI.DeletionTimestamp != nil:
-		d.deletePods()
+		cleanup{d}.deletePods()
 	case d.VMI.IsFinal():
-		d.deleteUseless()
-	case d.pod != nil && d.displaced() == nil:
-		d.tend()
+		cleanup{d}.deleteUseless()
+	case d.pod != nil && creation{d}.displaced() == nil:
+		launcherPod{d}.maintain()
 	case d.pod == nil && unprocessed(d.VMI) && d.unassigned():
-		d.start()
-	}
-}
-
-// start creates the launcher Pod, or its prerequisites, if nothing blocks it.
-func (d *decision) start() {
-	d.plan.Checks = evaluate(d.Snapshot, checks)
-	if d.Failure != nil {
-		return
-	}
-	d.do(staleTemporaries(d.Snapshot)...)
-	if d.plan.Blocked() != nil {
-		return
-	}
-	wait, claim := stateClaim(d.Snapshot, d.Config.StateClass)
-	d.plan.Checks = append(d.plan.Checks, Check{Name: "state", Wait: wait})
-	if claim != nil {
-		d.do(*claim)
-	}
-	if wait != nil {
-		return
-	}
-	d.plan.Checks = append(d.plan.Checks, evaluate(d.Snapshot, lastChecks)...)
-	switch {
-	case d.plan.Blocked() != nil:
-	case d.firstConsumer():
-		d.do(Action{Verb: CreateTemporary, Fault: ReasonFailedCreate, Why: "claims wait for their first consumer"})
-	default:
-		d.do(Action{Verb: CreateLauncher, Fault: ReasonFailedCreate, Why: "the VirtualMachineInstance has no Pod"})
-	}
-}
-
-// tend maintains a VMI that has its launcher Pod.
-func (d *decision) tend() {
-	d.do(staleTemporaries(d.Snapshot)...)
-	if name := lacksVirtiofs(d.VMI, d.pod); name != "" && !podGoingDown(d.pod) {
-		message := fmt.Sprintf("%s lacks container %s, which shares a containerPath volume; hotplug is suspended until the VirtualMachineInstance is recreated",
-			podObject(d.pod), name)
-		d.wait(Wait{
-			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated", Message: message,
-		})
-		if p := d.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
-			d.plan.Trouble = &Failure{Reason: ReasonMissingVirtiofsContainers, Message: message}
-		}
-		return
-	}
-	d.plug()
-}
-
-// deletePods deletes every Pod of a VMI that is being deleted. Attachment Pods are
-// garbage-collected with their owner.
-func (d *decision) deletePods() {
-	for _, p := range d.Pods {
-		d.deletePod(p, "the VirtualMachineInstance is being deleted")
-	}
-}
-
-// deletePod deletes a Pod with its own grace period while its domain may run, or an agent
-// that does not know the lease may start it. A Pod whose domain has ended gets the short
-// grace period, even if it is already terminating.
-func (d *decision) deletePod(p *corev1.Pod, why string) {
-	ended := unheld(d.lease) && !d.stockAgent(d.lease)
-	a := Action{Verb: DeletePod, Pod: p, Fault: ReasonFailedDelete, Why: why}
-	if ended {
-		a.GraceSeconds = ptr.To[int64](endedGrace)
-	}
-	switch {
-	case p.DeletionTimestamp == nil:
-		d.do(a)
-	case ended && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
-		a.Why = "the domain has ended"
-		d.do(a)
-	}
-}
-
-// deleteUseless deletes the Pods of a VMI in a final phase whose lease is released: where the
-// domain does not live inside the Pod, nothing else ends the Pod, and it holds resources of
-// its node. A Pod that has ended by itself stays, with its logs; its attachments do not.
-func (d *decision) deleteUseless() {
-	d.do(unplugAll(d.Snapshot)...)
-	if d.lease.State != handoff.Released || d.lease.Epoch == 0 {
-		return
-	}
-	for _, p := range d.Pods {
-		if !PodDown(p) {
-			d.deletePod(p, "the domain has ended")
-		}
+		creation{d}.start()
 	}
 }
 
@@ -194,7 +108,54 @@ func (d *decision) unassigned() bool {
 	return d.lease.State == handoff.Unclaimed || d.lease.State == handoff.Claimed
 }
 
+// handedOff reports whether the handoff to the node is or is now being made and the Pod is
+// known: the node reads the status of interfaces and volumes from then on.
+func (d *decision) handedOff() bool {
+	if d.pod == nil || len(d.Unseen) > 0 {
+		return false
+	}
+	p := d.plan.VMI.Status.Phase
+	return p == v1.Scheduled || p == v1.Running
+}
+
+// misunderstood records that the object is invalid and is not acted on.
+func (d *decision) misunderstood(reason, message string) {
+	d.plan.VMI = d.VMI.DeepCopy()
+	d.plan.Actions, d.plan.Events, d.plan.RequeueAt = nil, nil, nil
+	c := v1.VirtualMachineInstanceCondition{Type: conditionUnderstood, Status: corev1.ConditionFalse, Reason: reason, Message: message}
+	if was := vmistatus.Condition(d.VMI, c.Type); was == nil || was.Reason != reason || was.Message != message {
+		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
+	}
+	vmistatus.SetCondition(d.plan.VMI, c, d.now)
+	d.lost = &Wait{Reason: reason, Message: message, Object: vmiObject(d.VMI), Until: "the object is corrected", By: ByUser, Condition: c.Type}
+	d.plan.Waits = []Wait{*d.lost}
+}
+
+// step advances the next lease by one event.
+func (d *decision) step(e handoff.Event) error {
+	e.Epoch = d.next.Epoch
+	lease, _, err := handoff.Step(d.next, e, d.now)
+	if err != nil {
+		return fmt.Errorf("vmi: handoff of %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
+	}
+	d.next = lease
+	return handoff.Put(d.plan.VMI, lease)
+}
+
+func (d *decision) setPhase(p v1.VirtualMachineInstancePhase) {
+	vmistatus.SetPhase(d.plan.VMI, p, d.now)
+}
+
 func (d *decision) do(a ...Action) { d.plan.Actions = append(d.plan.Actions, a...) }
+
+func (d *decision) wait(w Wait) { d.plan.Waits = append(d.plan.Waits, w) }
+
+// requeue requests another pass at the time, or earlier.
+func (d *decision) requeue(at time.Time) {
+	if d.plan.RequeueAt == nil || at.Before(*d.plan.RequeueAt) {
+		d.plan.RequeueAt = &at
+	}
+}
 
 func unprocessed(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase == v1.VmPhaseUnset || vmi.Status.Phase == v1.Pending

@@ -11,93 +11,35 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/internal/vmifixture"
 )
 
-var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+// now is the time of all decisions.
+var now = vmifixture.Now
 
-// guest returns a VirtualMachineInstance in a phase.
-func guest(phase v1.VirtualMachineInstancePhase, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
-	g := &v1.VirtualMachineInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", ResourceVersion: "7",
-			Finalizers: []string{v1.VirtualMachineInstanceFinalizer}},
-		Status: v1.VirtualMachineInstanceStatus{Phase: phase},
-	}
-	if phase == v1.Scheduled || phase == v1.Running {
-		on("node-a")(g)
-	}
-	for _, c := range change {
-		c(g)
-	}
-	return g
-}
-
-func on(node string) func(*v1.VirtualMachineInstance) {
-	return func(g *v1.VirtualMachineInstance) {
-		g.Labels, g.Status.NodeName = map[string]string{v1.NodeNameLabel: node}, node
-	}
-}
-
-func deleting(g *v1.VirtualMachineInstance) { g.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
-
-func lease(l handoff.Lease) func(*v1.VirtualMachineInstance) {
-	return func(g *v1.VirtualMachineInstance) {
-		if err := handoff.Put(g, l); err != nil {
-			panic(err)
-		}
-	}
-}
+var (
+	guest       = vmifixture.VMI
+	on          = vmifixture.On
+	deleting    = vmifixture.Deleting
+	lease       = vmifixture.Lease
+	pod         = vmifixture.Pod
+	podPhase    = vmifixture.PodPhase
+	terminating = vmifixture.Terminating
+	unscheduled = vmifixture.Unscheduled
+	waiting     = vmifixture.Waiting
+)
 
 func paused(g *v1.VirtualMachineInstance) {
 	g.Status.Conditions = append(g.Status.Conditions,
 		v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue})
 }
 
-// pod returns a Pod of the VMI that is Running on node-a.
-func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(now),
-			Labels:      map[string]string{v1.NodeNameLabel: "node-a"},
-			Annotations: map[string]string{"descheduler.alpha.kubernetes.io/request-evict-only": ""}},
-		Spec: corev1.PodSpec{NodeName: "node-a", Containers: []corev1.Container{{Name: "compute", Image: "launcher:1"}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
-			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionTrue}},
-			ContainerStatuses: []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}},
-	}
-	for _, c := range change {
-		c(p)
-	}
-	return p
-}
-
-func podPhase(phase corev1.PodPhase) func(*corev1.Pod) {
-	return func(p *corev1.Pod) { p.Status.Phase = phase }
-}
-
-func terminating(p *corev1.Pod) {
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(now)), ptr.To[int64](60)
-}
-
 func gate(status corev1.ConditionStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Conditions[1].Status = status }
-}
-
-func unscheduled(p *corev1.Pod) {
-	p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses = "", corev1.PodPending, nil
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"}}
-}
-
-func waiting(container, reason string) func(*corev1.Pod) {
-	return func(p *corev1.Pod) {
-		p.Status.Phase = corev1.PodPending
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{
-			Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such image"}}}}
-	}
 }
 
 func TestDecide(t *testing.T) {

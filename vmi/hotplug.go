@@ -10,10 +10,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// DefaultHotplugBatch is the minimum age of the newest attachment Pod before it is replaced
+// defaultHotplugBatch is the minimum age of the newest attachment Pod before it is replaced
 // because volumes were hotplugged or unplugged, so that one Pod serves a series of changes.
 // The first attachment Pod is created at once.
-const DefaultHotplugBatch = 3 * time.Second
+const defaultHotplugBatch = 3 * time.Second
 
 // hotplugPlan is the hotplug part of one decision.
 type hotplugPlan struct {
@@ -29,7 +29,7 @@ type hotplugPlan struct {
 }
 
 // hotplug computes the attachment Pod that belongs beside the launcher Pod, and derives
-// actions and status from it. A batch of zero means DefaultHotplugBatch.
+// actions and status from it. A batch of zero means defaultHotplugBatch.
 //
 // Pods are immutable, so one Pod carries all ready volumes, and another replaces it when
 // they change. Only the volumes with their claims are compared: a service account token or
@@ -47,7 +47,7 @@ type hotplugPlan struct {
 // migration does not migrate VMIs with hotplugged volumes yet, so it creates none.)
 func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duration) hotplugPlan {
 	if batch <= 0 {
-		batch = DefaultHotplugBatch
+		batch = defaultHotplugBatch
 	}
 	h := &plugging{Snapshot: s, launcher: launcher, now: now, batch: batch}
 	h.out.Plugged = map[string]pluggedState{}

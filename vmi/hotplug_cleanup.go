@@ -166,17 +166,17 @@ func (h *plugging) removed(volume, claim string) bool {
 // final phase. While the domain may still run, a Pod whose volumes it uses stays: the domain
 // shuts down with its disks, and the Pod is deleted afterwards.
 func unplugAll(s Snapshot) []Action {
-	return s.unplug("the VirtualMachineInstance has ended or is being deleted", func(*corev1.Pod) bool { return true })
+	return unplug(s, "the VirtualMachineInstance has ended or is being deleted", func(*corev1.Pod) bool { return true })
 }
 
 // unplugFinished deletes the attachments and triggers beside launcher Pods that have ended,
 // such as a migration's source.
 func unplugFinished(s Snapshot) []Action {
-	return s.unplug("its launcher Pod has ended", podFinished)
+	return unplug(s, "its launcher Pod has ended", podFinished)
 }
 
 // unplug deletes the attachments and triggers beside the selected launcher Pods.
-func (s Snapshot) unplug(why string, beside func(owner *corev1.Pod) bool) []Action {
+func unplug(s Snapshot, why string, beside func(owner *corev1.Pod) bool) []Action {
 	var actions []Action
 	for _, owner := range s.Pods {
 		if owner == nil || !beside(owner) {
@@ -185,7 +185,7 @@ func (s Snapshot) unplug(why string, beside func(owner *corev1.Pod) bool) []Acti
 		attachments, triggers := hotplugPods(s.Attachments, owner)
 		h := &plugging{Snapshot: s, launcher: owner}
 		for _, p := range slices.Concat(attachments, triggers) {
-			if p.DeletionTimestamp != nil || !isTemporary(p) && !podFinished(p) && h.serves(p) && s.mayRunIn(owner) {
+			if p.DeletionTimestamp != nil || !isTemporary(p) && !podFinished(p) && h.serves(p) && mayRunIn(s, owner) {
 				continue
 			}
 			actions = append(actions, takeAway(p, why))
@@ -195,7 +195,7 @@ func (s Snapshot) unplug(why string, beside func(owner *corev1.Pod) bool) []Acti
 }
 
 // mayRunIn reports whether the domain may run on the node of the Pod.
-func (s Snapshot) mayRunIn(owner *corev1.Pod) bool {
+func mayRunIn(s Snapshot, owner *corev1.Pod) bool {
 	if s.Config.PodHoldsGuest && PodDown(owner) {
 		return false
 	}

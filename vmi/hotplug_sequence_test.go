@@ -85,7 +85,7 @@ func (r *plugRun) create(a Action) {
 		case isTemporary(o) != isTemporary(p):
 		case same:
 			r.fail("%s was made while %s has its name", p.Name, o.Name)
-		case !isTemporary(p) && podLive(o) && r.wanted(o) && r.now.Sub(o.CreationTimestamp.Time) < DefaultHotplugBatch:
+		case !isTemporary(p) && podLive(o) && r.wanted(o) && r.now.Sub(o.CreationTimestamp.Time) < defaultHotplugBatch:
 			r.fail("%s was made, and %s is %s old", p.Name, o.Name, r.now.Sub(o.CreationTimestamp.Time))
 		}
 	}

@@ -47,7 +47,7 @@ func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
 	add := func(p plug, utility bool) {
 		if !seen[p.volume] {
 			seen[p.volume] = true
-			s.admit(&p, utility)
+			p.admit(s, utility)
 			plugs = append(plugs, p)
 		}
 	}
@@ -74,23 +74,23 @@ func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
 }
 
 // admit computes the state of a volume. A volume that is not ready blocks no other.
-func (s Snapshot) admit(p *plug, utility bool) {
+func (p *plug) admit(s Snapshot, utility bool) {
 	claim := s.Storage.Claims[p.claim]
 	switch {
 	case claim == nil:
-		s.claimMissing(p)
+		p.claimMissing(s)
 	case utility && isBlock(claim):
-		s.hold(p, ByUser, "is a block device, which is not supported for a utility volume; name one with volumeMode Filesystem", "the volume names another claim")
+		p.hold(s.VMI, ByUser, "is a block device, which is not supported for a utility volume; name one with volumeMode Filesystem", "the volume names another claim")
 	case claim.DeletionTimestamp != nil:
-		s.hold(p, ByUser, "is being deleted; recreate it or correct the name", "the claim is deleted")
+		p.hold(s.VMI, ByUser, "is being deleted; recreate it or correct the name", "the claim is deleted")
 	case claim.Status.Phase == corev1.ClaimLost:
-		s.hold(p, ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
+		p.hold(s.VMI, ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
 	default:
-		if dv, name := s.importer(claim); name != "" {
-			s.admitFilled(p, dv, name)
-		} else if s.unbound(claim) {
+		if dv, name := s.Storage.importer(claim); name != "" {
+			p.admitFilled(s.VMI, dv, name)
+		} else if s.Storage.unbound(claim) {
 			// No Pod would bind it. Added to a Pod, it would block all other volumes.
-			s.hold(p, ByStorage, "is not bound yet", "the claim is bound")
+			p.hold(s.VMI, ByStorage, "is not bound yet", "the claim is bound")
 		} else {
 			p.state = plugReady
 		}
@@ -98,10 +98,10 @@ func (s Snapshot) admit(p *plug, utility bool) {
 }
 
 // admitFilled computes the state of a volume whose claim a DataVolume populates.
-func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
-	object := s.dataVolumeObject(name)
+func (p *plug) admitFilled(vmi *v1.VirtualMachineInstance, dv *cdiv1.DataVolume, name string) {
+	object := dataVolumeObject(vmi, name)
 	if dv == nil {
-		p.unready(ReasonFailedDataVolumeImport, *s.noDataVolume(p.claim, name, p.field))
+		p.unready(ReasonFailedDataVolumeImport, *noDataVolume(vmi, p.claim, name, p.field))
 		return
 	}
 	w := Wait{
@@ -124,8 +124,8 @@ func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
 }
 
 // claimMissing records who must create the claim.
-func (s Snapshot) claimMissing(p *plug) {
-	object := s.claimObject(p.claim)
+func (p *plug) claimMissing(s Snapshot) {
+	object := claimObject(s.VMI, p.claim)
 	w := Wait{
 		Message: fmt.Sprintf("%s: %s does not exist; create it or correct the name", p.field, object),
 		Object:  object, Until: "the claim is created", By: ByUser,
@@ -138,17 +138,17 @@ func (s Snapshot) claimMissing(p *plug) {
 }
 
 // unbound reports whether a claim is still to be bound without a Pod that uses it.
-func (s Snapshot) unbound(claim *corev1.PersistentVolumeClaim) bool {
-	if claim.Status.Phase != corev1.ClaimPending || s.Storage.Classes == nil {
+func (s Storage) unbound(claim *corev1.PersistentVolumeClaim) bool {
+	if claim.Status.Phase != corev1.ClaimPending || s.Classes == nil {
 		return false
 	}
-	class := s.Storage.Classes[ptr.Deref(claim.Spec.StorageClassName, "")]
+	class := s.Classes[ptr.Deref(claim.Spec.StorageClassName, "")]
 	return class == nil || ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate
 }
 
 // hold makes a volume wait for a change of its claim.
-func (s Snapshot) hold(p *plug, by Actor, what, until string) {
-	object := s.claimObject(p.claim)
+func (p *plug) hold(vmi *v1.VirtualMachineInstance, by Actor, what, until string) {
+	object := claimObject(vmi, p.claim)
 	p.unready(ReasonPVCNotReady, Wait{
 		Message: fmt.Sprintf("%s: %s %s", p.field, object, what), Object: object, Until: until, By: by,
 	})

@@ -4,6 +4,7 @@ package vmi
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -21,12 +22,12 @@ const (
 // importer returns the DataVolume that populates a claim, and its name even if it no longer
 // exists. The name is empty if no DataVolume does: such a claim is ready as it is. A
 // DataVolume that reuses the name of the claim's owner does not populate it.
-func (s Snapshot) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataVolume, name string) {
+func (s Storage) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataVolume, name string) {
 	c := metav1.GetControllerOf(claim)
 	if c == nil || c.Kind != dataVolumeKind || !strings.HasPrefix(c.APIVersion, cdiGroup) {
 		return nil, ""
 	}
-	if dv = s.Storage.DataVolumes[c.Name]; dv != nil && dv.UID != c.UID {
+	if dv = s.DataVolumes[c.Name]; dv != nil && dv.UID != c.UID {
 		dv = nil
 	}
 	return dv, c.Name
@@ -34,15 +35,17 @@ func (s Snapshot) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataV
 
 // imports yields the DataVolumes that populate the claims of the launcher Pod, with the field
 // that names the claim.
-func (s Snapshot) imports(yield func(field string, dv *cdiv1.DataVolume) bool) {
-	for i := range s.VMI.Spec.Volumes {
-		name, field := ClaimName(&s.VMI.Spec.Volumes[i])
-		claim := s.Storage.Claims[name]
-		if field == "" || claim == nil {
-			continue
-		}
-		if dv, _ := s.importer(claim); dv != nil && !yield(fmt.Sprintf("spec.volumes[%d].%s", i, field), dv) {
-			return
+func imports(s Snapshot) iter.Seq2[string, *cdiv1.DataVolume] {
+	return func(yield func(field string, dv *cdiv1.DataVolume) bool) {
+		for i := range s.VMI.Spec.Volumes {
+			name, field := claimName(&s.VMI.Spec.Volumes[i])
+			claim := s.Storage.Claims[name]
+			if field == "" || claim == nil {
+				continue
+			}
+			if dv, _ := s.Storage.importer(claim); dv != nil && !yield(fmt.Sprintf("spec.volumes[%d].%s", i, field), dv) {
+				return
+			}
 		}
 	}
 }
@@ -50,23 +53,23 @@ func (s Snapshot) imports(yield func(field string, dv *cdiv1.DataVolume) bool) {
 // importsDone requires that every claim of the launcher Pod is populated, or waits for its
 // first consumer.
 func importsDone(s Snapshot) *Wait {
-	for field, dv := range s.imports {
+	for field, dv := range imports(s) {
 		if !imported(dv) && dv.Status.Phase != cdiv1.WaitForFirstConsumer {
-			return s.notImported(field, dv)
+			return notImported(s.VMI, field, dv)
 		}
 	}
 	// A failed DataVolume fails the VMI, even if its volume is hotplugged.
 	for i := range s.VMI.Spec.Volumes {
-		if dv := s.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && dv.Status.Phase == cdiv1.Failed {
-			return s.notImported(fmt.Sprintf("spec.volumes[%d]", i), dv)
+		if dv := s.Storage.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && dv.Status.Phase == cdiv1.Failed {
+			return notImported(s.VMI, fmt.Sprintf("spec.volumes[%d]", i), dv)
 		}
 	}
 	return nil
 }
 
 // notImported returns the wait for a DataVolume.
-func (s Snapshot) notImported(field string, dv *cdiv1.DataVolume) *Wait {
-	object := s.dataVolumeObject(dv.Name)
+func notImported(vmi *v1.VirtualMachineInstance, field string, dv *cdiv1.DataVolume) *Wait {
+	object := dataVolumeObject(vmi, dv.Name)
 	until, by := finisher(dv.Status.Phase)
 	return &Wait{
 		Reason:  v1.VirtualMachineInstanceReasonNotAllDVsReady,
@@ -122,8 +125,8 @@ func trouble(dv *cdiv1.DataVolume) string {
 
 // firstConsumer reports whether a claim of the launcher Pod is provisioned only for a first
 // consumer: that must be another Pod, because the claim is populated afterwards.
-func (s Snapshot) firstConsumer() bool {
-	for _, dv := range s.imports {
+func firstConsumer(s Snapshot) bool {
+	for _, dv := range imports(s) {
 		if dv.Status.Phase == cdiv1.WaitForFirstConsumer {
 			return true
 		}
@@ -134,10 +137,10 @@ func (s Snapshot) firstConsumer() bool {
 // dataVolumes returns the DataVolumes of the VMI's volumes, hotplugged ones included, each
 // once and in the order of the volumes: those that volumes name, and those that populate the
 // claim that a volume names.
-func (s Snapshot) dataVolumes() []*cdiv1.DataVolume {
+func dataVolumes(s Snapshot) []*cdiv1.DataVolume {
 	var all []*cdiv1.DataVolume
 	for i := range s.VMI.Spec.Volumes {
-		if dv := s.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && !slices.Contains(all, dv) {
+		if dv := s.Storage.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && !slices.Contains(all, dv) {
 			all = append(all, dv)
 		}
 	}
@@ -145,11 +148,11 @@ func (s Snapshot) dataVolumes() []*cdiv1.DataVolume {
 }
 
 // dataVolumeOf returns the DataVolume of a volume; nil if it has none.
-func (s Snapshot) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
+func (s Storage) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
 	if v.DataVolume != nil {
-		return s.Storage.DataVolumes[v.DataVolume.Name]
+		return s.DataVolumes[v.DataVolume.Name]
 	}
-	claim := s.Storage.Claims[sourceClaim(v)]
+	claim := s.Claims[sourceClaim(v)]
 	if claim == nil || v.MemoryDump != nil {
 		return nil
 	}
@@ -158,8 +161,8 @@ func (s Snapshot) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
 }
 
 // importFailed returns a failed DataVolume of the VMI, or nil.
-func (s Snapshot) importFailed() *cdiv1.DataVolume {
-	for _, dv := range s.dataVolumes() {
+func importFailed(s Snapshot) *cdiv1.DataVolume {
+	for _, dv := range dataVolumes(s) {
 		if dv.Status.Phase == cdiv1.Failed {
 			return dv
 		}
@@ -170,7 +173,7 @@ func (s Snapshot) importFailed() *cdiv1.DataVolume {
 // dataVolumesReady summarizes the Ready conditions of the VMI's DataVolumes. Without
 // DataVolumes the condition is left unchanged.
 func dataVolumesReady(s Snapshot) conditionChange {
-	all := s.dataVolumes()
+	all := dataVolumes(s)
 	if len(all) == 0 {
 		return conditionChange{}
 	}
@@ -179,7 +182,7 @@ func dataVolumesReady(s Snapshot) conditionChange {
 	for _, dv := range all {
 		is := readiness(dv)
 		if is != corev1.ConditionTrue {
-			unready = append(unready, s.dataVolumeObject(dv.Name))
+			unready = append(unready, dataVolumeObject(s.VMI, dv.Name))
 		}
 		if is == corev1.ConditionFalse || status == corev1.ConditionTrue {
 			status = is
@@ -216,7 +219,7 @@ func provisioning(s Snapshot) conditionChange {
 	switch {
 	case !unprocessed(s.VMI):
 		change.Remove = true
-	case s.firstConsumer() && s.importFailed() == nil:
+	case firstConsumer(s) && importFailed(s) == nil:
 		change.Set = &v1.VirtualMachineInstanceCondition{Type: change.Type, Status: corev1.ConditionTrue}
 	}
 	return change

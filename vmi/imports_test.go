@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	pending   = v1.Pending
-	waits     = cdiv1.WaitForFirstConsumer
-	succeeded = cdiv1.Succeeded
+	pending    = v1.Pending
+	unconsumed = cdiv1.WaitForFirstConsumer
+	succeeded  = cdiv1.Succeeded
 )
 
 // wordsOf returns the machine-read parts of a wait; empty for nil.
@@ -96,7 +96,7 @@ func TestImportsDone(t *testing.T) {
 		"20 waits for an upload":          {newShelf(pending).dv("a").filled("a", cdiv1.UploadReady), ByUser, []string{"upload"}},
 		"20 paused":                       {newShelf(pending).dv("a").filled("a", cdiv1.Paused), ByUser, []string{"checkpoints"}},
 		"28 failed":                       {newShelf(pending).dv("a").filled("a", cdiv1.Failed), ByUser, []string{"delete and recreate it"}},
-		"22 waits for a consumer":         {newShelf(pending).dv("a").filled("a", waits), "", nil},
+		"22 waits for a consumer":         {newShelf(pending).dv("a").filled("a", unconsumed), "", nil},
 		"25 succeeded":                    {newShelf(pending).dv("a").filled("a", succeeded), "", nil},
 		"31 filled by its first Pod":      {newShelf(pending).dv("a").filled("a", cdiv1.PendingPopulation), "", nil},
 		"plugged later":                   {newShelf(pending).hotDV("a").filled("a", cdiv1.Pending), "", nil},
@@ -131,28 +131,28 @@ func TestFirstConsumer_FailedImports(t *testing.T) {
 		failed   string
 	}{
 		"no volumes, no maps":                    {newShelf(pending), false, ""},
-		"22 of a DV":                             {newShelf(pending).dv("a").filled("a", waits), true, ""},
-		"22 of a PVC":                            {newShelf(pending).pvc("a").filled("a", waits), true, ""},
-		"22 one of two":                          {newShelf(pending).dv("a").filled("a", succeeded).dv("b").filled("b", waits), true, ""},
-		"22 the claim is not made yet":           {newShelf(pending).dv("a").dataVolume("a", waits), false, ""},
+		"22 of a DV":                             {newShelf(pending).dv("a").filled("a", unconsumed), true, ""},
+		"22 of a PVC":                            {newShelf(pending).pvc("a").filled("a", unconsumed), true, ""},
+		"22 one of two":                          {newShelf(pending).dv("a").filled("a", succeeded).dv("b").filled("b", unconsumed), true, ""},
+		"22 the claim is not made yet":           {newShelf(pending).dv("a").dataVolume("a", unconsumed), false, ""},
 		"25 succeeded":                           {newShelf(pending).dv("a").filled("a", succeeded), false, ""},
 		"31 class waits, nobody fills the claim": {newShelf(pending).pvc("a").claim("a", inClaimPhase(corev1.ClaimPending)), false, ""},
-		"plugged later":                          {newShelf(pending).hotDV("a").filled("a", waits), false, ""},
-		"filled before":                          {newShelf(pending).dv("a").claim("a").dataVolume("a", waits), false, ""},
+		"plugged later":                          {newShelf(pending).hotDV("a").filled("a", unconsumed), false, ""},
+		"filled before":                          {newShelf(pending).dv("a").claim("a").dataVolume("a", unconsumed), false, ""},
 		"28 of a DV":                             {newShelf(pending).dv("a").filled("a", cdiv1.Failed), false, "a"},
 		"28 of a DV without claim":               {newShelf(pending).dv("a").dataVolume("a", cdiv1.Failed), false, "a"},
 		"28 of a PVC":                            {newShelf(pending).pvc("a").claim("a", filledBy("x")).dataVolume("x", cdiv1.Failed), false, "x"},
 		"28 of a plugged one":                    {newShelf(pending).hotDV("a").filled("a", cdiv1.Failed), false, "a"},
 		"28 of an ephemeral volume":              {newShelf(pending).volume("e", ephemeralSource("a")).filled("a", cdiv1.Failed), false, "a"},
 		"28 of one beside":                       {newShelf(pending).dataVolume("a", cdiv1.Failed), false, ""},
-		"28 beside one that waits":               {newShelf(pending).dv("a").filled("a", waits).dv("b").filled("b", cdiv1.Failed), true, "b"},
+		"28 beside one that waits":               {newShelf(pending).dv("a").filled("a", unconsumed).dv("b").filled("b", cdiv1.Failed), true, "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tc.shelf.firstConsumer(); got != tc.consumer {
+			if got := firstConsumer(tc.shelf.Snapshot); got != tc.consumer {
 				t.Errorf("waits for a consumer: %v, want %v", got, tc.consumer)
 			}
 			var failed string
-			if dv := tc.shelf.importFailed(); dv != nil {
+			if dv := importFailed(tc.shelf.Snapshot); dv != nil {
 				failed = dv.Name
 			}
 			if failed != tc.failed {
@@ -224,11 +224,11 @@ func TestProvisioning(t *testing.T) {
 		set, remove bool
 	}{
 		"no volumes":                {newShelf(v1.VmPhaseUnset), false, false},
-		"22 waits":                  {newShelf(pending).dv("a").filled("a", waits), true, false},
-		"22 waits, phase unset":     {newShelf(v1.VmPhaseUnset).dv("a").filled("a", waits), true, false},
-		"28 another has failed":     {newShelf(pending).dv("a").filled("a", waits).hotDV("b").filled("b", cdiv1.Failed), false, false},
+		"22 waits":                  {newShelf(pending).dv("a").filled("a", unconsumed), true, false},
+		"22 waits, phase unset":     {newShelf(v1.VmPhaseUnset).dv("a").filled("a", unconsumed), true, false},
+		"28 another has failed":     {newShelf(pending).dv("a").filled("a", unconsumed).hotDV("b").filled("b", cdiv1.Failed), false, false},
 		"25 is filled":              {newShelf(pending).dv("a").filled("a", succeeded), false, false},
-		"has its Pod":               {newShelf(v1.Scheduling).dv("a").filled("a", waits), false, true},
+		"has its Pod":               {newShelf(v1.Scheduling).dv("a").filled("a", unconsumed), false, true},
 		"has its Pod, all is there": {newShelf(v1.Scheduling), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -198,14 +198,15 @@ func hasSource(sources, word string) bool {
 }
 
 // SpecValidator validates a VirtualMachineInstance before its Pod is created; any cause it
-// returns blocks the Pod. It must not modify vmi. The default is [DiscontinuedBindings].
+// returns blocks the Pod. It must not modify vmi. The default rejects the network
+// bindings slirp, macvtap and the old passt, which KubeVirt has removed.
 // (specs: VMI reconciliation 2.2 #15)
 type SpecValidator func(vmi *v1.VirtualMachineInstance) []metav1.StatusCause
 
-// DiscontinuedBindings is the default SpecValidator: it rejects the network bindings that
+// discontinuedBindings is the default SpecValidator: it rejects the network bindings that
 // KubeVirt has removed (slirp, macvtap and the old passt) and nothing else; all other
 // validation belongs to admission.
-func DiscontinuedBindings(vmi *v1.VirtualMachineInstance) []metav1.StatusCause {
+func discontinuedBindings(vmi *v1.VirtualMachineInstance) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		in := &vmi.Spec.Domain.Devices.Interfaces[i]

@@ -134,7 +134,7 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 		return change
 	}
 	if e == nil {
-		e = MigrationEvaluatorFunc(EvaluateNetworks)
+		e = MigrationEvaluatorFunc(evaluateNetworks)
 	}
 	verdict, was := e.Evaluate(vmi, pod, now), vmistatus.Condition(vmi, change.Type)
 	if verdict.Status != corev1.ConditionTrue && verdict.Status != corev1.ConditionFalse {

@@ -35,7 +35,7 @@ type Verdict struct {
 
 // MigrationEvaluator decides whether a running VMI must be migrated so that its Pod matches
 // its spec again. It is called for VMIs that are not migrating, with the launcher Pod, and
-// must modify neither. The default is [EvaluateNetworks].
+// must modify neither. The default compares the networks of the Pod with the spec.
 // (specs: VMI reconciliation 6.4)
 type MigrationEvaluator interface {
 	Evaluate(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict
@@ -49,7 +49,7 @@ func (f MigrationEvaluatorFunc) Evaluate(vmi *v1.VirtualMachineInstance, pod *co
 	return f(vmi, pod, now)
 }
 
-// EvaluateNetworks decides whether the VMI must be migrated because its Pod is attached to
+// evaluateNetworks decides whether the VMI must be migrated because its Pod is attached to
 // other networks than its spec names. Only multus networks other than the default count,
 // in the order of the interfaces; the first cause is returned:
 //
@@ -61,7 +61,7 @@ func (f MigrationEvaluatorFunc) Evaluate(vmi *v1.VirtualMachineInstance, pod *co
 //
 // False becomes True 15 s after the VMI's condition MigrationRequired became False.
 // Annotations of the Pod that cannot be parsed are no cause.
-func EvaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict {
+func evaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		in := &vmi.Spec.Domain.Devices.Interfaces[i]
 		n := networkNamed(vmi.Spec.Networks, in.Name)

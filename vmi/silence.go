@@ -77,10 +77,13 @@ func (s Snapshot) silent(node string) bool {
 	return silent && node != ""
 }
 
-// silence handles a VMI whose node is unresponsive, and reports whether it did: then the rest
+// unresponsiveNode decides about a VMI whose node is unresponsive.
+type unresponsiveNode struct{ *decision }
+
+// decide handles a VMI whose node is unresponsive, and reports whether it did: then the rest
 // of the status is not computed. A VMI of a stock agent never becomes Lost, because such an
 // agent cannot report its return.
-func (d *decision) silence() (bool, error) {
+func (d unresponsiveNode) decide() (bool, error) {
 	l := d.lease
 	switch {
 	case d.stockAgent(d.lease):
@@ -98,7 +101,7 @@ func (d *decision) silence() (bool, error) {
 }
 
 // stockGone fails a VMI whose stock node is unresponsive and has no live Pod of it, as KubeVirt does.
-func (d *decision) stockGone() (bool, error) {
+func (d unresponsiveNode) stockGone() (bool, error) {
 	node := d.lease.Holder
 	if !d.silent(node) {
 		return false, nil
@@ -117,13 +120,13 @@ func (d *decision) stockGone() (bool, error) {
 	}
 	d.setPhase(v1.Failed)
 	d.plan.VMI.Status.Reason = ReasonNodeUnresponsive
-	d.complain(ReasonNodeUnresponsive, why)
+	problem(d).report(ReasonNodeUnresponsive, why)
 	return true, nil
 }
 
 // suspect marks the lease of an unresponsive holder as Lost. A migration that has not begun is
 // canceled first, once its deadline has passed: until then others handle it.
-func (d *decision) suspect() (bool, error) {
+func (d unresponsiveNode) suspect() (bool, error) {
 	switch l := d.lease; l.State {
 	case handoff.Preparing, handoff.Prepared:
 		if l.Deadline != nil && !l.Overdue(d.now) {
@@ -148,14 +151,14 @@ func (d *decision) suspect() (bool, error) {
 	if at := d.next.Deadline; at != nil {
 		d.requeue(at.Time)
 	}
-	d.complain(ReasonNodeUnresponsive, fmt.Sprintf(
+	problem(d).report(ReasonNodeUnresponsive, fmt.Sprintf(
 		"node %s has been unresponsive since %s; it keeps the VirtualMachineInstance until it returns or is fenced",
 		node, d.Silent[node].UTC().Format(time.RFC3339)))
 	return true, nil
 }
 
 // judge fences the node if there is evidence; otherwise the lease stays unchanged.
-func (d *decision) judge(node string) error {
+func (d unresponsiveNode) judge(node string) error {
 	e, found := d.Evidence[node]
 	if !found {
 		d.requeue(d.now.Add(askAgain))
@@ -188,7 +191,7 @@ func (d *decision) judge(node string) error {
 
 // giveUp fails a VMI whose domain is known to run nowhere. Like KubeVirt, this controller does
 // not restart it: its owner may.
-func (d *decision) giveUp(why string) error {
+func (d unresponsiveNode) giveUp(why string) error {
 	if err := d.step(handoff.Event{Kind: handoff.Release, Message: why}); err != nil {
 		return err
 	}
@@ -197,13 +200,6 @@ func (d *decision) giveUp(why string) error {
 	}
 	d.setPhase(v1.Failed)
 	d.plan.VMI.Status.Reason = ReasonNodeUnresponsive
-	d.complain(ReasonNodeUnresponsive, why)
+	problem(d).report(ReasonNodeUnresponsive, why)
 	return nil
-}
-
-// requeue requests another pass at the time, or earlier.
-func (d *decision) requeue(at time.Time) {
-	if d.plan.RequeueAt == nil || at.Before(*d.plan.RequeueAt) {
-		d.plan.RequeueAt = &at
-	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// DefaultAcceptWithin is how long a node may take to accept an offered VMI before the offer
+// defaultAcceptWithin is how long a node may take to accept an offered VMI before the offer
 // counts as overdue. It equals KubeVirt's heartbeat timeout for an unresponsive node.
-const DefaultAcceptWithin = 5 * time.Minute
+const defaultAcceptWithin = 5 * time.Minute
 
 // Config is the configuration of decisions.
 type Config struct {
-	// AcceptWithin bounds the time from offer to acceptance; zero means
-	// DefaultAcceptWithin.
+	// AcceptWithin bounds the time from offer to acceptance; zero means five
+	// minutes.
 	AcceptWithin time.Duration
 	// PodHoldsGuest is true if the domain runs inside its Pod, as with KubeVirt's
 	// launcher, and dies with it. Then the absence of its Pods is evidence that an
@@ -49,7 +49,7 @@ type Config struct {
 	// Root. (KubeVirt: developerConfiguration)
 	FeatureGates, DisabledFeatureGates []string
 	// HotplugBatch is how long hotplug and unplug requests are batched before Pods are
-	// replaced; zero means DefaultHotplugBatch.
+	// replaced; zero means three seconds.
 	HotplugBatch time.Duration
 	// SyncLabels and SyncAnnotations are patterns of keys, in addition to KubeVirt's,
 	// that are copied from a VMI to its Pod. A pattern may end in * for any suffix; *
@@ -58,14 +58,16 @@ type Config struct {
 
 	// Replaceable parts, which must be pure functions.
 
-	// SpecValidator validates specs before a Pod is created. Defaults to DiscontinuedBindings.
+	// SpecValidator validates specs before a Pod is created. The default rejects
+	// network bindings that KubeVirt has removed.
 	SpecValidator SpecValidator
 	// NetworkStatus computes status.interfaces. Defaults to Interfaces.
 	NetworkStatus NetworkStatus
-	// MigrationEvaluator decides when a running VMI must be migrated. Defaults to
-	// EvaluateNetworks.
+	// MigrationEvaluator decides when a running VMI must be migrated. The default
+	// compares the networks of its Pod with its spec.
 	MigrationEvaluator MigrationEvaluator
-	// TopologyHints computes the TSC frequency of a VMI. Defaults to Hints.
+	// TopologyHints computes the TSC frequency of a VMI. The default is the
+	// minimum, or the lowest of the nodes.
 	TopologyHints TopologyHints
 }
 
@@ -79,19 +81,19 @@ type TopologyHints func(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *i
 
 func (c Config) complete() Config {
 	if c.AcceptWithin == 0 {
-		c.AcceptWithin = DefaultAcceptWithin
+		c.AcceptWithin = defaultAcceptWithin
 	}
 	if c.HotplugBatch == 0 {
-		c.HotplugBatch = DefaultHotplugBatch
+		c.HotplugBatch = defaultHotplugBatch
 	}
 	if c.SpecValidator == nil {
-		c.SpecValidator = DiscontinuedBindings
+		c.SpecValidator = discontinuedBindings
 	}
 	if c.NetworkStatus == nil {
 		c.NetworkStatus = Interfaces
 	}
 	if c.TopologyHints == nil {
-		c.TopologyHints = Hints
+		c.TopologyHints = topologyHints
 	}
 	return c
 }

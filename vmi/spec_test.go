@@ -17,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/internal/vmifixture"
 )
 
 // A specCase is one row of the cases of the specification (VMI reconciliation 13): a
@@ -99,7 +100,7 @@ func (c specCase) run(t *testing.T) {
 	if diff := gocmp.Diff(plan.Waits, vmi.Explain(s, now)); diff != "" {
 		t.Errorf("Explain says other things:\n%s", diff)
 	}
-	diagnosed(t, s, plan)
+	vmifixture.Diagnosed(t, s, plan)
 	want := specResult{Phase: string(c.phase), Do: c.do, Conditions: c.conditions, Events: c.events, Waits: c.waits,
 		Finalizers: strings.Join(before.Finalizers, " "), Requeue: c.requeue, Fields: c.fields}
 	got := resultOf(plan, slices.Collect(maps.Keys(c.fields)))

@@ -44,7 +44,7 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 // stateClaims returns the backend storage claims that are not being deleted, the one in use
 // first: labeled claims, newest first, then the claim with the legacy name.
 func stateClaims(s Snapshot) []*corev1.PersistentVolumeClaim {
-	claims := s.labelledClaims(false)
+	claims := labelledClaims(s, false)
 	old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]
 	if old != nil && old.DeletionTimestamp == nil && !slices.Contains(claims, old) {
 		claims = append(claims, old)
@@ -54,7 +54,7 @@ func stateClaims(s Snapshot) []*corev1.PersistentVolumeClaim {
 
 // labelledClaims returns the labeled backend storage claims, either the terminating ones or the
 // others, newest first. Within a second the name decides.
-func (s Snapshot) labelledClaims(terminating bool) []*corev1.PersistentVolumeClaim {
+func labelledClaims(s Snapshot, terminating bool) []*corev1.PersistentVolumeClaim {
 	var all []*corev1.PersistentVolumeClaim
 	for _, c := range s.Storage.Claims {
 		if c != nil && s.VMI.Name != "" && c.Labels[stateLabel] == s.VMI.Name && (c.DeletionTimestamp != nil) == terminating {
@@ -80,59 +80,59 @@ func stateClaim(s Snapshot, class string) (*Wait, *Action) {
 	claims := stateClaims(s)
 	switch {
 	case !needed:
-		return nil, s.forgetState(claims)
+		return nil, forgetState(s.VMI, claims)
 	case len(claims) > 0:
-		return s.stateReady(claims[0], field), nil
+		return stateReady(s, claims[0], field), nil
 	}
-	return s.makeState(field, class)
+	return makeState(s, field, class)
 }
 
 // forgetState deletes the claim of a VMI without persistent state. The label does not suffice:
 // a user may have set it on a claim that must be kept.
-func (s Snapshot) forgetState(claims []*corev1.PersistentVolumeClaim) *Action {
+func forgetState(vmi *v1.VirtualMachineInstance, claims []*corev1.PersistentVolumeClaim) *Action {
 	for _, c := range claims {
-		if s.ownsClaim(c) && !s.mounts(c.Name) {
+		if ownsClaim(vmi, c) && !usesClaim(vmi, c.Name) {
 			return &Action{Verb: DeleteClaim, Claim: c, Fault: ReasonBackendStorageDelete, Why: "the VirtualMachineInstance has no persistent state"}
 		}
 	}
 	return nil
 }
 
-// mounts reports whether a volume of the VMI names the claim.
-func (s Snapshot) mounts(claim string) bool {
-	return slices.ContainsFunc(s.VMI.Spec.Volumes, func(v v1.Volume) bool { return sourceClaim(&v) == claim }) ||
-		slices.ContainsFunc(s.VMI.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.ClaimName == claim })
+// usesClaim reports whether a volume of the VMI names the claim.
+func usesClaim(vmi *v1.VirtualMachineInstance, claim string) bool {
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return sourceClaim(&v) == claim }) ||
+		slices.ContainsFunc(vmi.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.ClaimName == claim })
 }
 
 // ownsClaim reports whether the claim is owned by the VMI or by an owner of the VMI.
-func (s Snapshot) ownsClaim(c *corev1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(c.OwnerReferences, func(r metav1.OwnerReference) bool { return s.kin(r.UID) })
+func ownsClaim(vmi *v1.VirtualMachineInstance, c *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(c.OwnerReferences, func(r metav1.OwnerReference) bool { return sharesOwner(vmi, r.UID) })
 }
 
-func (s Snapshot) kin(uid types.UID) bool {
-	return uid != "" && (uid == s.VMI.UID ||
-		slices.ContainsFunc(s.VMI.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid }))
+func sharesOwner(vmi *v1.VirtualMachineInstance, uid types.UID) bool {
+	return uid != "" && (uid == vmi.UID ||
+		slices.ContainsFunc(vmi.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid }))
 }
 
 // foreignOwner describes another VM or VMI that owns a claim; it is empty if there is none. A
 // deleted VMI of the same name is another one: its claim is deleted with it.
-func (s Snapshot) foreignOwner(c *corev1.PersistentVolumeClaim) string {
-	if s.ownsClaim(c) {
+func foreignOwner(vmi *v1.VirtualMachineInstance, c *corev1.PersistentVolumeClaim) string {
+	if ownsClaim(vmi, c) {
 		return ""
 	}
 	for _, r := range c.OwnerReferences {
 		if strings.HasPrefix(r.APIVersion, v1.GroupVersion.Group+"/") && (r.Kind == "VirtualMachine" || r.Kind == "VirtualMachineInstance") {
-			return fmt.Sprintf("%s %s/%s of UID %s", r.Kind, s.VMI.Namespace, r.Name, r.UID)
+			return fmt.Sprintf("%s %s/%s of UID %s", r.Kind, vmi.Namespace, r.Name, r.UID)
 		}
 	}
 	return ""
 }
 
 // stateReady returns the wait for a claim that is not usable; nil if it is.
-func (s Snapshot) stateReady(c *corev1.PersistentVolumeClaim, field string) *Wait {
-	object := s.claimObject(c.Name)
+func stateReady(s Snapshot, c *corev1.PersistentVolumeClaim, field string) *Wait {
+	object := claimObject(s.VMI, c.Name)
 	w := &Wait{Reason: ReasonBackendStorageProbe, Object: object, Until: "the claim is Bound", By: ByUser}
-	owner := s.foreignOwner(c)
+	owner := foreignOwner(s.VMI, c)
 	class := s.Storage.Classes[ptr.Deref(c.Spec.StorageClassName, "")]
 	switch {
 	case owner != "":

@@ -49,9 +49,9 @@ func StateClaimName(vmi *v1.VirtualMachineInstance) string {
 }
 
 // makeState returns the claim to create, or the wait for what blocks it.
-func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
+func makeState(s Snapshot, field, configured string) (*Wait, *Action) {
 	name := StateClaimName(s.VMI)
-	if w := s.stateNameFree(name); w != nil {
+	if w := stateNameFree(s, name); w != nil {
 		w.Message = field + ": " + w.Message
 		return w, nil
 	}
@@ -59,7 +59,7 @@ func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
 	if class == nil {
 		return &Wait{
 			Reason: ReasonBackendStorageCreate, Message: field + ": " + fault,
-			Object: s.claimObject(name), Until: "a StorageClass is available", By: ByUser,
+			Object: claimObject(s.VMI, name), Until: "a StorageClass is available", By: ByUser,
 		}, nil
 	}
 	size := int64(stateSize)
@@ -82,15 +82,15 @@ func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
 	}
 	// This is no problem, so Synchronized does not report it.
 	return &Wait{
-		Reason: ReasonBackendStorageNotReady, Message: field + ": " + s.claimObject(name) + " is being created",
-		Object: s.claimObject(name), Until: "the claim is created", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		Reason: ReasonBackendStorageNotReady, Message: field + ": " + claimObject(s.VMI, name) + " is being created",
+		Object: claimObject(s.VMI, name), Until: "the claim is created", By: ByController, Condition: v1.VirtualMachineInstanceReady,
 	}, &Action{Verb: CreateClaim, Claim: claim, Fault: ReasonBackendStorageCreate, Why: field + " requires persistent state"}
 }
 
 // stateNameFree returns the wait for what blocks a claim of that name; nil if nothing does. A
 // terminating claim must be gone first: otherwise the VMI would start without its state.
-func (s Snapshot) stateNameFree(name string) *Wait {
-	w := &Wait{Reason: ReasonBackendStorageCreate, Object: s.claimObject(name), Until: "the claim is deleted", By: ByUser}
+func stateNameFree(s Snapshot, name string) *Wait {
+	w := &Wait{Reason: ReasonBackendStorageCreate, Object: claimObject(s.VMI, name), Until: "the claim is deleted", By: ByUser}
 	if problems := validation.IsValidLabelValue(s.VMI.Name); len(problems) > 0 {
 		w.Object = "VirtualMachineInstance " + s.VMI.Namespace + "/" + s.VMI.Name
 		w.Until = "the VirtualMachineInstance is recreated with another name"
@@ -98,7 +98,7 @@ func (s Snapshot) stateNameFree(name string) *Wait {
 		return w
 	}
 	c := s.Storage.Claims[name]
-	if ending := s.labelledClaims(true); len(ending) > 0 {
+	if ending := labelledClaims(s, true); len(ending) > 0 {
 		c = ending[0]
 	} else if old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]; c == nil {
 		c = old // it is terminating, otherwise stateClaims would have returned it
@@ -107,7 +107,7 @@ func (s Snapshot) stateNameFree(name string) *Wait {
 	case c == nil:
 		return nil
 	case c.DeletionTimestamp != nil:
-		w.Object, w.By = s.claimObject(c.Name), ByStorage
+		w.Object, w.By = claimObject(s.VMI, c.Name), ByStorage
 		w.Message = w.Object + " with the persistent state is being deleted; stop its users, then an empty claim is created"
 	default:
 		w.Until = "the claim is deleted or labeled"

@@ -8,18 +8,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
-
-	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 // deprecatedFinalizer is the unqualified finalizer of old KubeVirt releases.
 const deprecatedFinalizer = "foregroundDeleteVirtualMachine"
 
-// status computes the new status of the object.
-func (d *decision) status() {
-	silent, err := d.silence()
+// statusFields computes the status of the VMI.
+type statusFields struct{ *decision }
+
+// update computes the new status of the object.
+func (d statusFields) update() {
+	silent, err := unresponsiveNode(d).decide()
 	switch {
 	case err != nil:
 		d.misunderstood(ReasonFailedHandover, err.Error())
@@ -35,14 +35,14 @@ func (d *decision) status() {
 	d.interfaces()
 	d.volumes()
 	d.hints()
-	d.conditions()
-	d.finalizers()
+	conditions(d).update()
+	cleanup(d).finalizers()
 }
 
 // activePods records the node of each Pod of the VMI. While the Pod is being scheduled the
 // write is deferred to the handoff. A migration's target Pod is recorded by the migration
 // controller when the migration begins.
-func (d *decision) activePods() {
+func (d statusFields) activePods() {
 	if d.pod == nil && len(d.Unseen) > 0 {
 		return
 	}
@@ -63,25 +63,15 @@ func (d *decision) activePods() {
 
 // concerns reports whether a Pod that is not recorded yet has a node and, if it is the target of a migration, that
 // migration is the recorded one.
-func (d *decision) concerns(p *corev1.Pod) bool {
+func (d statusFields) concerns(p *corev1.Pod) bool {
 	m := d.VMI.Status.MigrationState
 	move, moves := p.Labels[v1.MigrationJobLabel]
 	return p.Spec.NodeName != "" && (!moves || m != nil && string(m.MigrationUID) == move)
 }
 
-// handedOff reports whether the handoff to the node is or is now being made and the Pod is
-// known: the node reads the status of interfaces and volumes from then on.
-func (d *decision) handedOff() bool {
-	if d.pod == nil || len(d.Unseen) > 0 {
-		return false
-	}
-	p := d.plan.VMI.Status.Phase
-	return p == v1.Scheduled || p == v1.Running
-}
-
 // interfaces updates status.interfaces from the Pod. If the Pod's annotations cannot be parsed,
 // the stored value is kept.
-func (d *decision) interfaces() {
+func (d statusFields) interfaces() {
 	if !d.handedOff() {
 		return
 	}
@@ -92,7 +82,7 @@ func (d *decision) interfaces() {
 
 // hints stores the TSC frequency of the VMI. The Pod is rendered from the stored value, and
 // therefore later.
-func (d *decision) hints() {
+func (d statusFields) hints() {
 	if !unprocessed(d.VMI) || d.VMI.DeletionTimestamp != nil || d.VMI.Status.TopologyHints != nil || d.pod != nil {
 		return
 	}
@@ -102,7 +92,7 @@ func (d *decision) hints() {
 }
 
 // image records the image of the launcher Pod and whether it is outdated.
-func (d *decision) image() {
+func (d statusFields) image() {
 	if d.pod != nil && d.plan.VMI.Status.Phase != v1.Pending {
 		version, outdated := launcherImage(d.pod, d.Config.LauncherImage)
 		setLauncherImage(d.plan.VMI, version, outdated)
@@ -110,7 +100,7 @@ func (d *decision) image() {
 }
 
 // memory records the memory overhead of the hypervisor.
-func (d *decision) memory() {
+func (d statusFields) memory() {
 	if !d.Config.ReportOverhead || !d.handedOff() {
 		return
 	}
@@ -124,7 +114,7 @@ func (d *decision) memory() {
 
 // volumes updates the status of each volume. While the VMI is being deleted nothing changes:
 // its node ends the domain with its current volumes.
-func (d *decision) volumes() {
+func (d statusFields) volumes() {
 	if !d.handedOff() || d.VMI.DeletionTimestamp != nil {
 		return
 	}
@@ -134,64 +124,6 @@ func (d *decision) volumes() {
 	status, events := volumeStatus(d.Snapshot, d.pod, d.plugged)
 	d.plan.VMI.Status.VolumeStatus = status
 	d.plan.Events = append(d.plan.Events, events...)
-}
-
-// plug decides about hotplugged volumes.
-func (d *decision) plug() {
-	p := hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch)
-	d.plugged = p.Plugged
-	if d.Failure != nil {
-		return
-	}
-	d.do(p.Actions...)
-	d.plan.Waits = append(d.plan.Waits, p.Waits...)
-	if p.RequeueAt != nil {
-		d.requeue(*p.RequeueAt)
-	}
-}
-
-// syncPod synchronizes the launcher Pod with the VMI in one write: labels, annotations, and the
-// readiness gate, which is false while the VMI is paused. The first write belongs to the
-// handoff: no node reads the Pod before.
-func (d *decision) syncPod() {
-	if !d.handedOff() || d.VMI.DeletionTimestamp != nil || d.Failure != nil || podGoingDown(d.pod) {
-		return
-	}
-	a := Action{Verb: PatchPod, Pod: d.pod, Fault: ReasonFailedPodPatch, Why: "the VirtualMachineInstance has changed"}
-	a.Labels, a.Annotations = PodMetadata(d.plan.VMI, d.pod, PodKeys{
-		Labels: d.Config.SyncLabels, Annotations: d.Config.SyncAnnotations,
-		StorageKeys: d.Snapshot.Annotations.StorageKeys, StorageAnnotations: d.Snapshot.Annotations.Storage,
-		NetworkAnnotations: d.Snapshot.Annotations.Network,
-	})
-	a.Unpaused = d.gate()
-	if a.Labels != nil || a.Annotations != nil || a.Unpaused != nil {
-		d.plan.Actions = slices.Insert(d.plan.Actions, 0, a)
-	}
-}
-
-// gate returns the new value of the Pod's readiness gate; nil if it is up to date.
-func (d *decision) gate() *bool {
-	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
-	switch value, known := unpaused(d.pod); {
-	case paused && known && value, !paused && !value:
-		return ptr.To(!paused)
-	}
-	return nil
-}
-
-// finalizers removes the finalizer once the phase is final and no Pod is left. The finalizer of
-// a VirtualMachine that no longer exists is removed too.
-func (d *decision) finalizers() {
-	vmi, leaves := d.plan.VMI, d.leaves()
-	if d.ended() && len(d.Pods) == 0 && !d.unsure() && !d.VMExists && (leaves || !slices.ContainsFunc(vmi.Finalizers, ours)) {
-		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == v1.VirtualMachineControllerFinalizer })
-	}
-	if !leaves {
-		return
-	}
-	vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, ours)
-	delete(vmi.Labels, v1.OutdatedLauncherImageLabel)
-	vmi.Status.LauncherContainerImageVersion = ""
 }
 
 // ourFinalizer adds the finalizer to a list, once, in place of the deprecated one.

@@ -16,7 +16,7 @@ const attachmentApp = "hotplug-disk"
 // temporaries returns the first-consumer Pods of the claims of the launcher Pod: Pods of the
 // VMI, or of its Pod, with the annotation kubevirt.io/ephemeral-provisioning. Triggers of
 // hotplugged volumes are not included.
-func (s Snapshot) temporaries() []*corev1.Pod {
+func temporaries(s Snapshot) []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, p := range slices.Concat(s.Pods, s.Attachments) {
 		if p != nil && isTemporary(p) && p.Labels[v1.AppLabel] != attachmentApp {
@@ -31,11 +31,11 @@ func (s Snapshot) temporaries() []*corev1.Pod {
 // would block the launcher Pod for as long as it is unschedulable. A terminating one is left
 // alone.
 func staleTemporaries(s Snapshot) []Action {
-	if s.firstConsumer() {
+	if firstConsumer(s) {
 		return nil
 	}
 	var stale []Action
-	for _, p := range s.temporaries() {
+	for _, p := range temporaries(s) {
 		if p.DeletionTimestamp == nil {
 			stale = append(stale, Action{
 				Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](0), Fault: ReasonFailedHotplugSync,
@@ -49,10 +49,10 @@ func staleTemporaries(s Snapshot) []Action {
 // temporaryFailed returns a temporary Pod that has failed or is terminating while a claim still
 // waits for its first consumer: the VMI cannot start then.
 func temporaryFailed(s Snapshot) *corev1.Pod {
-	if !s.firstConsumer() {
+	if !firstConsumer(s) {
 		return nil
 	}
-	for _, p := range s.temporaries() {
+	for _, p := range temporaries(s) {
 		if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || brokeDown(p) {
 			return p
 		}
@@ -82,8 +82,8 @@ func unplaceable(s Snapshot, blocked *Wait) conditionChange {
 		change.Set = c
 		return change
 	}
-	if s.firstConsumer() {
-		for _, p := range s.temporaries() {
+	if firstConsumer(s) {
+		for _, p := range temporaries(s) {
 			if is := podCondition(p, corev1.PodScheduled); is != nil && is.Status == corev1.ConditionFalse {
 				c.Reason, c.Message = is.Reason, is.Message
 				change.Set = c

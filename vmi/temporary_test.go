@@ -21,7 +21,7 @@ func TestStaleTemporaries(t *testing.T) {
 		want  []string
 	}{
 		"no Pods":                     {done(), nil},
-		"23 claims wait":              {newShelf(pending).dv("a").filled("a", waits).temporary("t"), nil},
+		"23 claims wait":              {newShelf(pending).dv("a").filled("a", unconsumed).temporary("t"), nil},
 		"25 running":                  {done().temporary("t"), []string{"t"}},
 		"25 succeeded":                {done().temporary("t", inPodPhase(corev1.PodSucceeded)), []string{"t"}},
 		"25 failed":                   {done().temporary("t", inPodPhase(corev1.PodFailed)), []string{"t"}},
@@ -54,7 +54,7 @@ func TestTemporaryFailed(t *testing.T) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}}}
 		}
 	}
-	waiting := func() *shelf { return newShelf(pending).dv("a").filled("a", waits) }
+	waiting := func() *shelf { return newShelf(pending).dv("a").filled("a", unconsumed) }
 	for name, tc := range map[string]struct {
 		shelf *shelf
 		want  bool
@@ -84,7 +84,7 @@ func TestUnplaceable(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: status, Reason: "Unschedulable", Message: "no room"}}
 		}
 	}
-	waiting := func() *shelf { return newShelf(pending).dv("a").filled("a", waits) }
+	waiting := func() *shelf { return newShelf(pending).dv("a").filled("a", unconsumed) }
 	unseen := waiting()
 	unseen.Unseen = []string{"a Pod"}
 	missing := newShelf(pending).pvc("a")

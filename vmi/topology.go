@@ -78,14 +78,14 @@ type Node struct {
 	RunsGuests bool
 }
 
-// Hints returns status.topologyHints of a VMI: the TSC frequency that every node can provide,
+// topologyHints returns status.topologyHints of a VMI: the TSC frequency that every node can provide,
 // which is the lowest of all nodes that have one and are schedulable or run VMIs; or minimum,
 // the cluster's configured minimumClusterTSCFrequency, unless it is nil. The result is nil if
 // the VMI needs none.
 //
 // An error means that no frequency is available. Its effect depends on [TSCRequirement]: a VMI
 // that requires the frequency to boot must wait.
-func Hints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.TopologyHints, error) {
+func topologyHints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.TopologyHints, error) {
 	need := TSCRequirement(vmi)
 	if need == TSCNotRequired {
 		return nil, nil

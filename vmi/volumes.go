@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// ReasonSuccessfulCreate: a Pod was created. Both reasons are used in events and in
+	// reasonSuccessfulCreate: a Pod was created. Both reasons are used in events and in
 	// the status of the volume that the Pod carries.
-	ReasonSuccessfulCreate = "SuccessfulCreate"
-	// ReasonSuccessfulDelete: the Pod of a volume is being deleted.
-	ReasonSuccessfulDelete = "SuccessfulDelete"
+	reasonSuccessfulCreate = "SuccessfulCreate"
+	// reasonSuccessfulDelete: the Pod of a volume is being deleted.
+	reasonSuccessfulDelete = "SuccessfulDelete"
 
 	// stateVolume is the name of the backend storage claim in status.volumeStatus.
 	stateVolume = "persistent-state-for-this-vm"
@@ -121,7 +121,7 @@ func (w *volumeWriter) state() {
 		return
 	}
 	claim := claims[0]
-	if old := w.old[claim.Name]; old != nil && !w.mounts(claim.Name) {
+	if old := w.old[claim.Name]; old != nil && !usesClaim(w.VMI, claim.Name) {
 		delete(w.old, claim.Name)
 		if w.old[stateVolume] == nil {
 			old.Name = stateVolume
@@ -175,7 +175,7 @@ func (w *volumeWriter) utility(v *v1.UtilityVolume) {
 		}
 		entry.HotplugVolume.AttachPodUID = ""
 		say(entry, v1.VolumePending, ReasonPVCNotReady,
-			"utility volume "+v.Name+": "+w.claimObject(v.ClaimName)+" is a block device, which is not supported; name one with spec.volumeMode Filesystem")
+			"utility volume "+v.Name+": "+claimObject(w.VMI, v.ClaimName)+" is a block device, which is not supported; name one with spec.volumeMode Filesystem")
 	} else {
 		w.plug(entry, w.plugged[v.Name], v.ClaimName)
 		w.claimInfo(entry, v.ClaimName)
@@ -217,9 +217,9 @@ func (w *volumeWriter) plug(entry *v1.VolumeStatus, p pluggedState, claim string
 func (w *volumeWriter) attached(entry *v1.VolumeStatus, pod *corev1.Pod) {
 	message := fmt.Sprintf("attachment Pod %s was created for volume %s", pod.Name, entry.Name)
 	if entry.Phase != v1.HotplugVolumeAttachedToNode {
-		w.emit(ReasonSuccessfulCreate, message)
+		w.emit(reasonSuccessfulCreate, message)
 	}
-	say(entry, v1.HotplugVolumeAttachedToNode, ReasonSuccessfulCreate, message)
+	say(entry, v1.HotplugVolumeAttachedToNode, reasonSuccessfulCreate, message)
 }
 
 // removed reports a volume that is no longer in the spec, until no Pod carries it and the domain
@@ -238,8 +238,8 @@ func (w *volumeWriter) removed(entry *v1.VolumeStatus) {
 	entry.HotplugVolume.AttachPodName, entry.HotplugVolume.AttachPodUID = pod.Name, pod.UID
 	if !onNode(entry.Phase) {
 		entry.Phase = v1.HotplugVolumeDetaching
-		if pod.DeletionTimestamp != nil && entry.Reason != ReasonSuccessfulDelete && !slices.Contains(troubled, entry.Reason) {
-			entry.Reason = ReasonSuccessfulDelete
+		if pod.DeletionTimestamp != nil && entry.Reason != reasonSuccessfulDelete && !slices.Contains(troubled, entry.Reason) {
+			entry.Reason = reasonSuccessfulDelete
 			entry.Message = fmt.Sprintf("attachment Pod %s of volume %s was deleted", pod.Name, entry.Name)
 			w.emit(entry.Reason, entry.Message)
 		}

@@ -41,13 +41,13 @@ func (w *volumeWriter) claimPhase(name string) (phase v1.VolumePhase, reason, me
 	claim := w.Storage.Claims[name]
 	switch {
 	case claim == nil:
-		return v1.VolumePending, ReasonPvcNotFound, w.claimObject(name) + " does not exist; create it or correct the name"
+		return v1.VolumePending, ReasonPvcNotFound, claimObject(w.VMI, name) + " does not exist; create it or correct the name"
 	case claim.Status.Phase == corev1.ClaimBound:
-		return v1.VolumeBound, ReasonPVCNotReady, w.claimObject(name) + " is Bound and not attached to the node yet"
+		return v1.VolumeBound, ReasonPVCNotReady, claimObject(w.VMI, name) + " is Bound and not attached to the node yet"
 	case claim.Status.Phase == corev1.ClaimLost:
-		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Lost; restore the PersistentVolume or name another claim"
+		return v1.VolumePending, ReasonPVCNotReady, claimObject(w.VMI, name) + " is in phase Lost; restore the PersistentVolume or name another claim"
 	default:
-		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Pending; check its events"
+		return v1.VolumePending, ReasonPVCNotReady, claimObject(w.VMI, name) + " is in phase Pending; check its events"
 	}
 }
 

@@ -36,7 +36,7 @@ type standing struct {
 func standings(yield func(standing) bool) {
 	for _, phase := range []v1.VolumePhase{"", v1.VolumePending, v1.VolumeBound, v1.HotplugVolumeAttachedToNode,
 		v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeUnMounted, v1.HotplugVolumeDetaching} {
-		for _, reason := range []string{"", status.ReasonVolumeDetaching, status.ReasonHotplugFailed, status.ReasonResizeFailed, ReasonSuccessfulDelete} {
+		for _, reason := range []string{"", status.ReasonVolumeDetaching, status.ReasonHotplugFailed, status.ReasonResizeFailed, reasonSuccessfulDelete} {
 			for _, pod := range []string{"", "there", "going"} {
 				for bits := range 3 << 5 {
 					on := func(i int) bool { return bits>>i&1 == 1 }

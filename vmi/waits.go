@@ -18,8 +18,11 @@ import (
 // ReasonWaitingForCache is the reason of a Wait for the cache to observe own writes.
 const ReasonWaitingForCache = "WaitingForCache"
 
-// explain collects the waits.
-func (d *decision) explain() {
+// waits lists what the VMI waits for.
+type waits struct{ *decision }
+
+// collect collects the waits.
+func (d waits) collect() {
 	ended := d.plan.VMI.IsFinal()
 	if ended {
 		d.plan.Waits = nil // nothing is prepared anymore
@@ -33,24 +36,22 @@ func (d *decision) explain() {
 	}
 	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
-	} else if w := d.displaced(); w != nil {
+	} else if w := creation(d).displaced(); w != nil {
 		d.wait(*w)
 	}
-	d.waitForNode()
+	d.forNode()
 	switch {
 	case d.VMI.DeletionTimestamp != nil || ended:
-		d.waitForEnd()
+		d.forEnd()
 	case d.pod == nil:
-		d.waitForPod()
+		d.forPod()
 	default:
-		d.waitForGuest()
+		d.forGuest()
 	}
 }
 
-func (d *decision) wait(w Wait) { d.plan.Waits = append(d.plan.Waits, w) }
-
-// waitForNode adds the wait for a node whose report is missing.
-func (d *decision) waitForNode() {
+// forNode adds the wait for a node whose report is missing.
+func (d waits) forNode() {
 	l := d.next
 	if d.stockAgent(d.lease) && d.silent(l.Holder) && !d.plan.VMI.IsFinal() {
 		d.wait(Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + l.Holder, By: ByNode,
@@ -69,8 +70,8 @@ func (d *decision) waitForNode() {
 	}
 }
 
-// waitForEnd adds the waits of a VMI that is in a final phase or being deleted.
-func (d *decision) waitForEnd() {
+// forEnd adds the waits of a VMI that is in a final phase or being deleted.
+func (d waits) forEnd() {
 	if l, err := handoff.Of(d.plan.VMI); err == nil && !unheld(l) && l.Holder != "" {
 		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, By: ByNode,
 			Message: fmt.Sprintf("node %s has not reported the end of the domain", l.Holder), Until: "the node reports the end of the domain"})
@@ -83,7 +84,7 @@ func (d *decision) waitForEnd() {
 			Object: vmiObject(d.VMI), Until: "the request has expired", By: ByController})
 	}
 	for _, p := range d.Pods {
-		d.wait(Wait{Reason: reasonPodTerminating, Object: podObject(p), By: ByKubelet,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: podObject(p), By: ByKubelet,
 			Message: podObject(p) + " is not deleted yet", Until: "the Pod is deleted"})
 	}
 	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
@@ -93,8 +94,8 @@ func (d *decision) waitForEnd() {
 	}
 }
 
-// waitForPod adds what a VMI without a Pod waits for, unless something blocks it.
-func (d *decision) waitForPod() {
+// forPod adds what a VMI without a Pod waits for, unless something blocks it.
+func (d waits) forPod() {
 	switch {
 	case len(d.plan.Waits) > 0:
 	case d.lease.Switching():
@@ -105,30 +106,30 @@ func (d *decision) waitForPod() {
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance is the target of a migration from another cluster", Until: "the migration creates the target Pod"})
 	case len(d.plan.Actions) == 0:
-		d.wait(Wait{Reason: reasonPodNotExists, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodNotExistsReason, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance has no Pod", Until: "this controller's write is stored"})
 	}
 }
 
-// waitForGuest adds what keeps the VMI in its Pod from running.
-func (d *decision) waitForGuest() {
+// forGuest adds what keeps the VMI in its Pod from running.
+func (d waits) forGuest() {
 	object := podObject(d.pod)
 	switch {
 	case podGoingDown(d.pod):
-		d.wait(Wait{Reason: reasonPodTerminating, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 			Message: object + " has ended or is terminating", Until: "the Pod is deleted or the node reports the end of the domain"})
 		return
 	case d.plan.VMI.Status.Phase == v1.Running:
 		return // nothing is pending
 	case d.plan.VMI.Status.Phase == v1.Scheduled:
-		d.waitForStart()
+		d.forStart()
 		return
 	case d.plan.VMI.Status.Phase == v1.WaitingForSync:
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByUser, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the incoming migration has failed", Until: "the object is deleted, or another migration succeeds"})
 		return
 	case PodReady(d.pod):
-		d.waitForHandoff()
+		d.forHandoff()
 		return
 	}
 	if reason, message := pullFailure(d.pod); reason != "" {
@@ -144,26 +145,26 @@ func (d *decision) waitForGuest() {
 		Message: object + " is not ready for the node agent", Until: "its containers run"})
 }
 
-// waitForHandoff adds what blocks the handoff of a VMI whose Pod is ready.
-func (d *decision) waitForHandoff() {
+// forHandoff adds what blocks the handoff of a VMI whose Pod is ready.
+func (d waits) forHandoff() {
 	switch {
 	case len(d.Unseen) > 0: // already reported
-	case d.lacksGuarantee():
-		reason, message := d.obstacle()
+	case offer(d).lacksGuarantee():
+		reason, message := problem(d).current()
 		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated"})
-	case d.lacksAddress():
+	case offer(d).lacksAddress():
 		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "spec.domain.devices.autoattachVSOCK: no VSOCK CID is reserved", Until: "a VSOCK CID is available and reserved"})
 	default:
-		d.wait(Wait{Reason: reasonGuestNotRunning, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.GuestNotRunningReason, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: podObject(d.pod) + " is ready, waiting for the handoff", Until: "this controller's write is stored"})
 	}
 }
 
-// waitForStart adds what a VMI waits for after its handoff.
-func (d *decision) waitForStart() {
+// forStart adds what a VMI waits for after its handoff.
+func (d waits) forStart() {
 	node := d.plan.VMI.Status.NodeName
-	w := Wait{Reason: reasonGuestNotRunning, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
+	w := Wait{Reason: v1.GuestNotRunningReason, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
 		Message: fmt.Sprintf("node %s has not reported the VirtualMachineInstance as running", node), Until: "the node reports it as running"}
 	l, hindrance := d.next, vmistatus.Condition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	hindered := hindrance != nil && hindrance.Status == corev1.ConditionFalse

@@ -47,7 +47,8 @@ var edges = map[string][]string{
 
 	"template":         {"internal/vmirules"},
 	"template/offline": {"template", "vmi/admit"},
-	"vmi":              {"handoff", "internal/plaintext", "internal/vmirules", "internal/vmistatus"},
+	"vmi":              {"handoff", "internal/vmirules", "internal/vmistatus"},
+	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmirules"},
 
 	"migration/internal/launcherpod": {},
@@ -73,7 +74,7 @@ var edges = map[string][]string{
 	"template/templatectrl":         {"template"},
 	"vmi/vmictrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/readonly", "internal/retold",
-		"internal/tracecontext", "internal/vmipatch", "template", "template/templatectrl", "vmi",
+		"internal/tracecontext", "internal/vmipatch", "template", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
@@ -97,7 +98,7 @@ var edges = map[string][]string{
 }
 
 // above are the folders whose packages may import whatever they like: nobody imports them but each other.
-var above = []string{"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture"}
+var above = []string{"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture", "vmi/internal/vmifixture"}
 
 // api are the types that everybody may know.
 var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils"}
@@ -107,7 +108,7 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
-	"migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/migrationsim": {},
+	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/migrationsim": {},
 	"migration/placement": {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
 	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},

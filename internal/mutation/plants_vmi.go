@@ -34,16 +34,16 @@ var guests = []Plant{
 		Old: "case len(d.Unseen) > 0:\n", New: "case len(d.Unseen) > 99:\n",
 	},
 	{
-		Name: "the Pod of a guest that may run is hurried", File: "vmi/decide.go", Package: "vmi", Run: "^TestDecide$",
+		Name: "the Pod of a guest that may run is hurried", File: "vmi/cleanup.go", Package: "vmi", Run: "^TestDecide$",
 		Old: "ended := unheld(d.lease)", New: "ended := true",
 	},
 	{
-		Name: "an offer is withdrawn before its deadline", File: "vmi/phases.go", Package: "vmi", Run: "^TestDiagnose$",
+		Name: "an offer is withdrawn before its deadline", File: "vmi/offer.go", Package: "vmi/diagnose", Run: "^TestOf$",
 		Old: "if !d.lease.Overdue(d.now) {", New: "if d.lease.Epoch == 0 {",
 	},
 	{
 		Name: "a guest that switches nodes fails for want of its Pod", File: "vmi/phases.go", Package: "vmi", Run: "^TestDecide_SourcePodEndsDuringSwitchover$",
-		Old: "{handed, (*decision).switching, \"\", nil},\n", New: "",
+		Old: "{handed, in(ownership.switching), \"\", nil},\n", New: "",
 	},
 	{
 		Name: "a guest fails for want of a Pod while own writes are unseen", File: "vmi/phases.go", Package: "vmi", Run: "^TestDecide_MissingPodWhileWritesUnseen$",

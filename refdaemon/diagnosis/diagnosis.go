@@ -28,7 +28,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/refdaemon/sight"
-	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/diagnose"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -54,7 +54,7 @@ type Cluster struct {
 
 // Guest is the diagnosis of a VMI.
 type Guest struct {
-	vmi.Diagnosis
+	diagnose.Diagnosis
 	// Migrations are the unfinished migrations of the VMI.
 	Migrations []Move `json:"migrations,omitempty"`
 	// Controller is the view of the controller.
@@ -116,7 +116,7 @@ func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, 
 
 // place explains, for an unschedulable Pod, why each node rejects it.
 func (c *Cluster) place(ctx context.Context, g *Guest) error {
-	i := slices.IndexFunc(g.Findings, func(f vmi.Finding) bool { return f.Kind == vmi.Unschedulable })
+	i := slices.IndexFunc(g.Findings, func(f diagnose.Finding) bool { return f.Kind == diagnose.Unschedulable })
 	if i < 0 || g.Pod == nil {
 		return nil
 	}

@@ -38,6 +38,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/diagnose"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -152,30 +153,30 @@ func unplaced(g *v1.VirtualMachineInstance, p *corev1.Pod) {
 var diagnoses = map[string]struct {
 	objects func(t *testing.T) []client.Object
 	what    [2]string
-	want    []vmi.FindingKind
+	want    []diagnose.FindingKind
 	says    []string
 }{
 	"a guest at rest": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a")) },
 		[2]string{"vmi", "web"}, nil, []string{"Findings      none", "Controller    not asked"}},
 	"a guest that no node takes": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web", unplaced), nodeObject("a"), nodeObject("b"))
-	}, [2]string{"vmi", "web"}, []vmi.FindingKind{vmi.Unschedulable}, []string{"0/2 nodes are available", "gpu=yes", "remedy"}},
+	}, [2]string{"vmi", "web"}, []diagnose.FindingKind{diagnose.Unschedulable}, []string{"0/2 nodes are available", "gpu=yes", "remedy"}},
 	"a guest with a migration that waits": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) { g.Status.Phase = v1.Scheduled }), nodeObject("a"), move("m", "web"), move("n", "other"))
-	}, [2]string{"vmi", "web"}, []vmi.FindingKind{vmi.WaitingForNode}, []string{"Migration     m: Pending", "continues when"}},
+	}, [2]string{"vmi", "web"}, []diagnose.FindingKind{diagnose.WaitingForNode}, []string{"Migration     m: Pending", "continues when"}},
 	"a migration of a guest without a Pod": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web")[:1], nodeObject("a"), move("m", "web"))
 	}, [2]string{"migration", "m"}, nil, []string{"Targets       unknown: the VMI has no Pod", "Controller    not asked"}},
 	"a node at rest": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a"), nodeObject("b")) },
 		[2]string{"node", "a"}, nil, []string{"Node          a, ready", "(30s ago)", "Schedulable   yes", "Guests        1 Running", "Findings      none"}},
 	"a silent node": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a", silent)) },
-		[2]string{"node", "a"}, []vmi.FindingKind{vmi.NodeSilent, vmi.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "guest ns/web: "}},
+		[2]string{"node", "a"}, []diagnose.FindingKind{diagnose.NodeSilent, diagnose.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "guest ns/web: "}},
 	"a node without an agent": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Annotations, n.Labels = nil, nil })}
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NoAgent}, []string{"Heartbeat     none", "by its label", "Guests        none"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NoAgent}, []string{"Heartbeat     none", "by its label", "Guests        none"}},
 	"a node whose hypervisor is not ready": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Labels[v1.NodeSchedulable] = "false" })}
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NotSchedulable}, []string{"libvirt on the node"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NotSchedulable}, []string{"libvirt on the node"}},
 	"a node that is not ready": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) {
 			n.Status.Conditions = []corev1.NodeCondition{
@@ -183,17 +184,17 @@ var diagnoses = map[string]struct {
 				{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "full"},
 			}
 		})}
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NodeNotReady, diagnosis.NodeNotReady}, []string{"Node          a, not ready", "DiskPressure: full"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NodeNotReady, diagnosis.NodeNotReady}, []string{"Node          a, not ready", "DiskPressure: full"}},
 	"a node that is drained": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web"), nodeObject("a", func(n *corev1.Node) { n.Spec.Unschedulable = true }))
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.Draining}, []string{"no, it is cordoned", "refdaemon plan drain a"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.Draining}, []string{"no, it is cordoned", "refdaemon plan drain a"}},
 	"a node with another drain taint": {func(t *testing.T) []client.Object {
 		key := "example.com/out"
 		kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kv"}}
 		kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{NodeDrainTaintKey: &key}
 		taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
 		return append(guest(t, "web"), kv, nodeObject("a", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taint} }))
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.Draining}, []string{"Taint         example.com/out:NoSchedule"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.Draining}, []string{"Taint         example.com/out:NoSchedule"}},
 	"a node with slots taken": {func(t *testing.T) []client.Object {
 		one := uint32(1)
 		kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kv"}}
@@ -204,12 +205,12 @@ var diagnoses = map[string]struct {
 		target := objects[1].DeepCopyObject().(*corev1.Pod)
 		target.Name, target.UID, target.Spec.NodeName, target.Labels[v1.MigrationJobLabel] = "target", "target", "b", "uid-m"
 		return append(objects, target, kv, m, move("n", "other"), nodeObject("a"), nodeObject("b"))
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.SlotsTaken}, []string{"1 of 1 slots in use", "parallelOutboundMigrationsPerNode"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.SlotsTaken}, []string{"1 of 1 slots in use", "parallelOutboundMigrationsPerNode"}},
 	"a node whose guests disagree": {func(t *testing.T) []client.Object {
 		lost := guest(t, "lost")[:1]
 		pod := guest(t, "orphan")[1]
 		return append(append(lost, pod), nodeObject("a"))
-	}, [2]string{"node", "a"}, []vmi.FindingKind{vmi.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnose.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
 	"a node that guests leave": {func(t *testing.T) []client.Object {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {
@@ -222,7 +223,7 @@ var diagnoses = map[string]struct {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Message: "a\nFinding\x1b[2J"}}
 		})}
-	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NodeNotReady}, []string{"a Finding�[2J"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NodeNotReady}, []string{"a Finding�[2J"}},
 }
 
 // writer is any diagnosis.
@@ -239,15 +240,15 @@ func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (writer, err
 	return c.Node(ctx, what[1])
 }
 
-func findings(of writer) []vmi.FindingKind {
-	var all []vmi.Finding
+func findings(of writer) []diagnose.FindingKind {
+	var all []diagnose.Finding
 	switch d := of.(type) {
 	case *diagnosis.Guest:
 		all = d.Findings
 	case *diagnosis.Node:
 		all = d.Findings
 	}
-	var found []vmi.FindingKind
+	var found []diagnose.FindingKind
 	for _, f := range all {
 		found = append(found, f.Kind)
 	}

@@ -19,22 +19,23 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/diagnose"
 )
 
 // The kinds of findings about nodes, besides those about VMIs.
 const (
 	// NodeNotReady means that its kubelet is not ready, or under pressure.
-	NodeNotReady vmi.FindingKind = "NodeNotReady"
+	NodeNotReady diagnose.FindingKind = "NodeNotReady"
 	// NotSchedulable means that its agent reports that no VMIs can be placed there.
-	NotSchedulable vmi.FindingKind = "NotSchedulable"
+	NotSchedulable diagnose.FindingKind = "NotSchedulable"
 	// NoAgent means that no agent has ever sent a heartbeat.
-	NoAgent vmi.FindingKind = "NoAgent"
+	NoAgent diagnose.FindingKind = "NoAgent"
 	// Draining means that it is cordoned or tainted, and has VMIs.
-	Draining vmi.FindingKind = "Draining"
+	Draining diagnose.FindingKind = "Draining"
 	// SlotsTaken means that all of its migration slots are in use.
-	SlotsTaken vmi.FindingKind = "SlotsTaken"
+	SlotsTaken diagnose.FindingKind = "SlotsTaken"
 	// PodOfNobody means that a launcher Pod exists without its VMI.
-	PodOfNobody vmi.FindingKind = "PodOfNobody"
+	PodOfNobody diagnose.FindingKind = "PodOfNobody"
 )
 
 // Node is the diagnosis of a node.
@@ -62,7 +63,7 @@ type Node struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Entering []string `json:"entering,omitempty"`
 	// Findings are the problems found.
-	Findings []vmi.Finding `json:"findings"`
+	Findings []diagnose.Finding `json:"findings"`
 	// Controller is what the controller says that it sees.
 	Controller Controller `json:"controller"`
 }
@@ -88,7 +89,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read Node %s: %w", name, err)
 	}
-	n := &Node{Name: name, At: c.Now, Findings: []vmi.Finding{}}
+	n := &Node{Name: name, At: c.Now, Findings: []diagnose.Finding{}}
 	n.own(node, c.SilentAfter)
 	for _, look := range []func(context.Context, *Node) error{c.slots, c.guestsOf, c.podsOf} {
 		if err := look(ctx, n); err != nil {
@@ -105,8 +106,8 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 }
 
 // find adds a finding about the node itself.
-func (n *Node) find(kind vmi.FindingKind, what, why, remedy string) *vmi.Finding {
-	n.Findings = append(n.Findings, vmi.Finding{Kind: kind, What: what, Why: why, Remedy: remedy, Object: "Node " + n.Name})
+func (n *Node) find(kind diagnose.FindingKind, what, why, remedy string) *diagnose.Finding {
+	n.Findings = append(n.Findings, diagnose.Finding{Kind: kind, What: what, Why: why, Remedy: remedy, Object: "Node " + n.Name})
 	return &n.Findings[len(n.Findings)-1]
 }
 
@@ -127,7 +128,7 @@ func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 		n.find(NoAgent, "no agent has ever sent a heartbeat of the node", agent,
 			"check that the node agent is scheduled there (DaemonSet, node selector, taints), and check its log")
 	case n.Silent:
-		n.find(vmi.NodeSilent, fmt.Sprintf("its agent has sent no heartbeat for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
+		n.find(diagnose.NodeSilent, fmt.Sprintf("its agent has sent no heartbeat for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
 			"VMIs of an unresponsive node are lost until it returns, or is confirmed to be off; no VMI migrates there",
 			"check that the node is up and its agent runs; if the node is gone for good, make sure that it is off and delete its Node object")
 	case !n.Schedulable:
@@ -175,8 +176,8 @@ func (c *Cluster) slots(ctx context.Context, n *Node) error {
 func (s Slots) full() bool { return s.Used > 0 && s.Used >= s.Limit }
 
 // amiss are the kinds of findings about a VMI that are reported for its node as well.
-var amiss = map[vmi.FindingKind]bool{
-	vmi.Disagreement: true, vmi.LauncherMissing: true, vmi.NotLeaving: true, vmi.NotUnderstood: true, vmi.PodNotReady: true, vmi.NodeSilent: true,
+var amiss = map[diagnose.FindingKind]bool{
+	diagnose.Disagreement: true, diagnose.LauncherMissing: true, diagnose.NotLeaving: true, diagnose.NotUnderstood: true, diagnose.PodNotReady: true, diagnose.NodeSilent: true,
 }
 
 // guestsOf counts the VMIs on the node and those that migrate from and to it.

@@ -20,6 +20,7 @@ import (
 	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/diagnose"
 )
 
 // ErrReadOnly means that an observer attempted a write.
@@ -55,7 +56,7 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 // Explain returns the state of a VMI, what blocks it, and the remedies; nil if the VMI does not
 // exist or is out of scope. It decides like the next pass, and renders what that would create, but
 // writes nothing.
-func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*vmi.Diagnosis, error) {
+func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*diagnose.Diagnosis, error) {
 	obj, err := gatherer{r}.read(ctx, key)
 	if err != nil {
 		return nil, err
@@ -65,13 +66,13 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*vm
 		return nil, err
 	}
 	now := r.Clock.Now()
-	var d vmi.Diagnosis
+	var d diagnose.Diagnosis
 	if g.outdated { // the remaining input was not gathered
-		d = vmi.Diagnose(vmi.Snapshot{VMI: g.VMI, Unseen: g.Unseen, Config: g.Config}, now)
+		d = diagnose.Of(vmi.Snapshot{VMI: g.VMI, Unseen: g.Unseen, Config: g.Config}, now)
 		return &d, nil
 	}
 	failed := r.rehearse(g, vmi.Decide(g.Snapshot, now))
-	d = vmi.Diagnose(g.Snapshot, now)
+	d = diagnose.Of(g.Snapshot, now)
 	blame(&d, failed)
 	return &d, nil
 }
@@ -109,17 +110,17 @@ func (r *Reconciler) rehearse(g *gathered, plan vmi.Plan) error {
 }
 
 // blame adds the invalid field to the finding about a Pod that cannot be rendered.
-func blame(d *vmi.Diagnosis, failed error) {
+func blame(d *diagnose.Diagnosis, failed error) {
 	var fault *template.Error
 	if !errors.As(failed, &fault) {
 		return
 	}
-	i := slices.IndexFunc(d.Findings, func(f vmi.Finding) bool { return f.What == failed.Error() })
+	i := slices.IndexFunc(d.Findings, func(f diagnose.Finding) bool { return f.What == failed.Error() })
 	if i < 0 {
 		return
 	}
 	f := &d.Findings[i]
-	f.Kind, f.Why, f.By = vmi.InvalidSpec, "no Pod can be rendered from the spec", vmi.ByUser
+	f.Kind, f.Why, f.By = diagnose.InvalidSpec, "no Pod can be rendered from the spec", vmi.ByUser
 	f.Remedy = "correct " + fault.Field + " and recreate the VirtualMachineInstance"
 	if fault.Field == "" {
 		f.Remedy = "do as the message says"
@@ -136,9 +137,9 @@ func blame(d *vmi.Diagnosis, failed error) {
 	}
 	switch {
 	case strings.HasPrefix(fault.Field, "spec.networks"), strings.HasPrefix(fault.Field, "spec.domain.devices.interfaces"):
-		f.Kind = vmi.InvalidNetwork
+		f.Kind = diagnose.InvalidNetwork
 	case strings.HasPrefix(fault.Field, "spec.volumes") && errors.Is(failed, template.ErrMissingFact):
-		f.Kind = vmi.WaitingForStorage
+		f.Kind = diagnose.WaitingForStorage
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/diagnose"
 )
 
 var observedAt = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -112,20 +112,20 @@ func TestExplain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cdi     bool
 		objects []client.Object
-		want    []vmi.FindingKind
+		want    []diagnose.FindingKind
 		becomes v1.VirtualMachineInstancePhase
 		says    string
 	}{
 		"no guest":                        {},
-		"a Pod to be made":                {objects: []client.Object{observed(v1.Pending)}, want: []vmi.FindingKind{vmi.LauncherMissing}, says: "CreateLauncher"},
-		"a network that does not exist":   {objects: []client.Object{observed(v1.Pending, multus), definitions()}, want: []vmi.FindingKind{vmi.InvalidNetwork}, says: "spec.networks[0]"},
-		"a claim that is filled":          {cdi: true, objects: append(importing(), observed(v1.Pending, disk)), want: []vmi.FindingKind{vmi.WaitingForStorage}, says: "ImportInProgress"},
-		"a claim in a cluster without":    {objects: []client.Object{observed(v1.Pending, disk)}, want: []vmi.FindingKind{vmi.WaitingForStorage}, says: "neither"},
-		"a silent node":                   {objects: []client.Object{observed(v1.Running, owned), launched("node-a"), beat(time.Hour)}, want: []vmi.FindingKind{vmi.NodeSilent}, says: "node-a"},
+		"a Pod to be made":                {objects: []client.Object{observed(v1.Pending)}, want: []diagnose.FindingKind{diagnose.LauncherMissing}, says: "CreateLauncher"},
+		"a network that does not exist":   {objects: []client.Object{observed(v1.Pending, multus), definitions()}, want: []diagnose.FindingKind{diagnose.InvalidNetwork}, says: "spec.networks[0]"},
+		"a claim that is filled":          {cdi: true, objects: append(importing(), observed(v1.Pending, disk)), want: []diagnose.FindingKind{diagnose.WaitingForStorage}, says: "ImportInProgress"},
+		"a claim in a cluster without":    {objects: []client.Object{observed(v1.Pending, disk)}, want: []diagnose.FindingKind{diagnose.WaitingForStorage}, says: "neither"},
+		"a silent node":                   {objects: []client.Object{observed(v1.Running, owned), launched("node-a"), beat(time.Hour)}, want: []diagnose.FindingKind{diagnose.NodeSilent}, says: "node-a"},
 		"a node that lives":               {objects: []client.Object{observed(v1.Running, owned), launched("node-a"), beat(time.Minute)}},
 		"a node of another time":          {objects: []client.Object{observed(v1.Running, owned), launched("node-a"), beat(-time.Hour)}},
-		"about to be handed over":         {objects: []client.Object{observed(v1.Scheduling), launched("node-a")}, becomes: v1.Scheduled, want: []vmi.FindingKind{vmi.WaitingForNode}, says: "not accepted"},
-		"handed over with its own number": {objects: []client.Object{observed(v1.Scheduling, func(g *v1.VirtualMachineInstance) { g.Spec.Domain.Devices.AutoattachVSOCK = &yes }), launched("node-a")}, becomes: v1.Scheduled, want: []vmi.FindingKind{vmi.WaitingForNode}},
+		"about to be handed over":         {objects: []client.Object{observed(v1.Scheduling), launched("node-a")}, becomes: v1.Scheduled, want: []diagnose.FindingKind{diagnose.WaitingForNode}, says: "not accepted"},
+		"handed over with its own number": {objects: []client.Object{observed(v1.Scheduling, func(g *v1.VirtualMachineInstance) { g.Spec.Domain.Devices.AutoattachVSOCK = &yes }), launched("node-a")}, becomes: v1.Scheduled, want: []diagnose.FindingKind{diagnose.WaitingForNode}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := observer(t, tt.cdi, tt.objects...)
@@ -139,7 +139,7 @@ func TestExplain(t *testing.T) {
 				}
 				return
 			}
-			var got []vmi.FindingKind
+			var got []diagnose.FindingKind
 			for _, f := range d.Findings {
 				got = append(got, f.Kind)
 			}

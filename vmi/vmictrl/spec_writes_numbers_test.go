@@ -29,7 +29,7 @@ var withoutRow = map[int]string{
 	94:  "which Pods that carry volumes go: vmi, in sequences",
 	95:  "which of them counts: vmi",
 	98:  "how much file systems take: vmi, and TestWithCDI",
-	100: "there is no such delay (better: changes are gathered for vmi.DefaultHotplugBatch)",
+	100: "there is no such delay (better: changes are gathered for Config.HotplugBatch)",
 	101: "TestController, silent nodes; the rest is a node controller's",
 	103: "a controller of VirtualMachines",
 	104: "a controller of replica sets",

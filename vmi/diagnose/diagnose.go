@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmi
+// Package diagnose explains to people what a VirtualMachineInstance (VMI) waits for: the waits
+// of a decision of package vmi, each with its cause and remedy, and inconsistencies of status,
+// lease, Pod and domain that the decision leaves to others.
+package diagnose
 
 import (
 	"fmt"
@@ -10,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // Diagnosis reports the state of a VMI to an operator: what blocks it, and the remedies.
@@ -60,8 +64,8 @@ type CheckStanding struct {
 // Step is a write that the next pass makes.
 type Step struct {
 	// Verb is the kind of write, Why its cause.
-	Verb Verb   `json:"verb"`
-	Why  string `json:"why"`
+	Verb vmi.Verb `json:"verb"`
+	Why  string   `json:"why"`
 }
 
 // FindingKind classifies a finding for programs.
@@ -120,17 +124,17 @@ type Finding struct {
 	// Object is the kind, namespace and name of the object concerned.
 	Object string `json:"object,omitempty"`
 	// By is who must act, Until the event that resolves it; empty if there is none.
-	By    Actor  `json:"by,omitempty"`
-	Until string `json:"until,omitempty"`
+	By    vmi.Actor `json:"by,omitempty"`
+	Until string    `json:"until,omitempty"`
 	// Deadline is when the wait times out or is retried; nil means never.
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
-// Diagnose returns the state of the VMI in the snapshot. It is pure and runs the same code as the
-// live decision: it reports what [Decide] does. Beyond the waits of Decide it reports
+// Of returns the state of the VMI in the snapshot. It is pure and runs the same code as the
+// live decision: it reports what [vmi.Decide] does. Beyond the waits of Decide it reports
 // inconsistencies that Decide leaves to others.
-func Diagnose(s Snapshot, now time.Time) Diagnosis {
-	plan := Decide(s, now)
+func Of(s vmi.Snapshot, now time.Time) Diagnosis {
+	plan := vmi.Decide(s, now)
 	g := s.VMI
 	d := Diagnosis{
 		Namespace: g.Namespace, Guest: g.Name, At: now, Phase: g.Status.Phase, Since: phaseSince(g),
@@ -158,7 +162,7 @@ func Diagnose(s Snapshot, now time.Time) Diagnosis {
 	d.Pod = podStanding(x.pod)
 	for i := range d.Findings {
 		if f := &d.Findings[i]; f.Kind == PodNotReady && x.pod != nil {
-			f.Details = Containers(x.pod)
+			f.Details = containers(x.pod)
 		}
 	}
 	for _, look := range examinations {
@@ -173,8 +177,8 @@ func Diagnose(s Snapshot, now time.Time) Diagnosis {
 }
 
 // checkOf returns the name of the check that returned the wait; empty if none did.
-func checkOf(p Plan, w Wait) string {
-	i := slices.IndexFunc(p.Checks, func(c Check) bool { return c.Wait != nil && *c.Wait == w })
+func checkOf(p vmi.Plan, w vmi.Wait) string {
+	i := slices.IndexFunc(p.Checks, func(c vmi.Check) bool { return c.Wait != nil && *c.Wait == w })
 	if i < 0 {
 		return ""
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmi
+package diagnose
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/plaintext"
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // String returns the diagnosis as text for operators.
@@ -99,11 +100,14 @@ func (f Finding) text(b *strings.Builder, now time.Time) {
 	plaintext.Put(b, "  %-11s %s", "remedy", f.Remedy)
 }
 
+// computeContainer is the container that runs QEMU.
+const computeContainer = "compute"
+
 func podStanding(p *corev1.Pod) *PodStanding {
 	if p == nil {
 		return nil
 	}
-	return &PodStanding{Name: p.Name, Node: p.Spec.NodeName, Phase: string(p.Status.Phase), Ready: PodReady(p), Ending: podGoingDown(p)}
+	return &PodStanding{Name: p.Name, Node: p.Spec.NodeName, Phase: string(p.Status.Phase), Ready: vmi.PodReady(p), Ending: endingPod(p)}
 }
 
 // podEnd describes how the Pod ended.
@@ -120,8 +124,8 @@ func podEnd(p *corev1.Pod) string {
 	return text
 }
 
-// Containers returns one line for each container of the Pod that does not run as it should.
-func Containers(p *corev1.Pod) []string {
+// containers returns one line for each container of the Pod that does not run as it should.
+func containers(p *corev1.Pod) []string {
 	var lines []string
 	add := func(all []corev1.ContainerStatus, initial bool) {
 		for i := range all {

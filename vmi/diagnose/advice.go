@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmi
+package diagnose
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // advice is the part of a finding that a wait does not have.
@@ -33,59 +35,59 @@ var byCheck = map[string]advice{
 
 // byReason is the advice for all other waits.
 var byReason = map[string]advice{
-	ReasonWaitingForCache: {WriteUnseen, "nothing is created or deleted based on a cache that lacks the controller's own writes",
+	vmi.ReasonWaitingForCache: {WriteUnseen, "nothing is created or deleted based on a cache that lacks the controller's own writes",
 		"none: the object is read live after 30s; if this occurs often, check the metrics virtloom_expectations_expired_total and _outstanding"},
 
-	ReasonPvcNotFound: {WaitingForStorage, "a Pod with a missing claim would be unschedulable forever",
+	vmi.ReasonPvcNotFound: {WaitingForStorage, "a Pod with a missing claim would be unschedulable forever",
 		"create the claim or DataVolume, or correct its name in the volume"},
-	ReasonFailedDataVolumeImport: {WaitingForStorage, "without its DataVolume it is unknown whether the claim was populated",
+	vmi.ReasonFailedDataVolumeImport: {WaitingForStorage, "without its DataVolume it is unknown whether the claim was populated",
 		"recreate the DataVolume and its claim, or remove the owner reference of a fully populated claim"},
 	v1.VirtualMachineInstanceReasonNotAllDVsReady: {WaitingForStorage, "a VirtualMachineInstance must not start from a partially populated disk",
 		"wait while it makes progress; otherwise check the DataVolume's conditions and the log of its importer Pod"},
-	ReasonPVCNotReady: {WaitingForStorage, "the volume is hotplugged once its claim is usable",
+	vmi.ReasonPVCNotReady: {WaitingForStorage, "the volume is hotplugged once its claim is usable",
 		"check the events of the claim and the DataVolume"},
-	ReasonBackendStorageCreate: {WaitingForStorage, "persistent TPM, EFI and changed block tracking state is stored in a claim of its own",
+	vmi.ReasonBackendStorageCreate: {WaitingForStorage, "persistent TPM, EFI and changed block tracking state is stored in a claim of its own",
 		"set vmStateStorageClass in the KubeVirt object, or configure a default StorageClass"},
-	ReasonBackendStorageProbe: {WaitingForStorage, "the backend storage claim is not usable",
+	vmi.ReasonBackendStorageProbe: {WaitingForStorage, "the backend storage claim is not usable",
 		"restore or replace the claim as the message says; deleting it deletes the state"},
-	ReasonBackendStorageNotReady: {WaitingForStorage, "the backend storage claim is not bound yet",
+	vmi.ReasonBackendStorageNotReady: {WaitingForStorage, "the backend storage claim is not bound yet",
 		"check the events of the claim and the provisioner of its StorageClass"},
 	"WaitingForFirstConsumer": {WaitingForStorage, "the claims are provisioned on the node of their first consumer, then populated; a temporary Pod is that consumer",
 		"check why that Pod is not scheduled, and the events of the claims"},
 	"VolumeNotMounted": {WaitingForNode, "the volume is attached to the node, but not to the domain", askAgent},
 
-	ReasonFailedCreateValidation: {InvalidNetwork, "no Pod can provide these networks",
+	vmi.ReasonFailedCreateValidation: {InvalidNetwork, "no Pod can provide these networks",
 		"correct spec.networks and spec.domain.devices.interfaces as the message says, and recreate the VirtualMachineInstance"},
-	ReasonContainerPathVolumesDisabled: {InvalidSpec, "containerPath volumes are disabled in this cluster",
+	vmi.ReasonContainerPathVolumesDisabled: {InvalidSpec, "containerPath volumes are disabled in this cluster",
 		"enable feature gate ContainerPathVolumes in the KubeVirt object, or remove the volume"},
-	ReasonMissingVirtiofsContainers: {InvalidSpec, "containers cannot be added to a Pod that exists", "restart the VirtualMachine"},
-	ReasonFailedGuaranteeResources: {InvalidSpec, "only a Pod of QoS class Guaranteed gets dedicated CPUs",
+	vmi.ReasonMissingVirtiofsContainers: {InvalidSpec, "containers cannot be added to a Pod that exists", "restart the VirtualMachine"},
+	vmi.ReasonFailedGuaranteeResources: {InvalidSpec, "only a Pod of QoS class Guaranteed gets dedicated CPUs",
 		"make requests and limits equal, also for injected containers, and recreate the VirtualMachineInstance"},
-	ReasonFailedTopologyHints: {InvalidSpec, "no node is known to have the required TSC frequency",
+	vmi.ReasonFailedTopologyHints: {InvalidSpec, "no node is known to have the required TSC frequency",
 		"set minimumClusterTSCFrequency, or label nodes with their TSC frequency"},
 	"WaitingForTopologyHints": {WaitingForController, "the launcher Pod is scheduled by the stored TSC frequency", askOthers},
 	"VSOCKAddressMissing": {WaitingForController, "every VirtualMachineInstance needs a unique VSOCK CID; all are in use, or none is reserved yet",
 		"none; if it persists, delete VirtualMachineInstances with spec.domain.devices.autoattachVSOCK"},
 
-	ReasonInvalidLease: {NotUnderstood, "which node may run the domain is unknown; no action taken",
+	vmi.ReasonInvalidLease: {NotUnderstood, "which node may run the domain is unknown; no action taken",
 		"restore the annotation virtloom.dev/handoff from a copy, or remove it while the domain runs on no node"},
-	ReasonUnknownPhase:   {NotUnderstood, "unknown phase; no action taken", "correct status.phase, or delete the object"},
-	ReasonFailedHandover: {NotUnderstood, "phase and lease are inconsistent; no action taken", "check on the node whether the domain runs, then correct the wrong field"},
+	vmi.ReasonUnknownPhase:   {NotUnderstood, "unknown phase; no action taken", "correct status.phase, or delete the object"},
+	vmi.ReasonFailedHandover: {NotUnderstood, "phase and lease are inconsistent; no action taken", "check on the node whether the domain runs, then correct the wrong field"},
 
-	ReasonFailedCreate: {LastWriteFailed, "the launcher Pod could not be created",
+	vmi.ReasonFailedCreate: {LastWriteFailed, "the launcher Pod could not be created",
 		"do as the message says; retried when a related object changes, and every minute"},
-	ReasonFailedDelete:              {LastWriteFailed, "a Pod of the VirtualMachineInstance could not be deleted", "do as the message says; retried automatically"},
-	ReasonFailedPodPatch:            {LastWriteFailed, "labels, annotations or the readiness gate of the Pod are outdated", "do as the message says; retried automatically"},
-	ReasonFailedHotplugSync:         {LastWriteFailed, "hotplug and unplug of volumes wait for it", "do as the message says; retried automatically"},
-	ReasonBackendStorageDelete:      {LastWriteFailed, "an unused backend storage claim could not be deleted", "do as the message says; retried automatically"},
-	ReasonNodeUnresponsive:          {NodeSilent, "the node keeps the VirtualMachineInstance until it returns or is fenced: the domain must not run twice", "recover the node, or make sure that it is off and taint it node.kubernetes.io/out-of-service, or delete its Node object"},
+	vmi.ReasonFailedDelete:          {LastWriteFailed, "a Pod of the VirtualMachineInstance could not be deleted", "do as the message says; retried automatically"},
+	vmi.ReasonFailedPodPatch:        {LastWriteFailed, "labels, annotations or the readiness gate of the Pod are outdated", "do as the message says; retried automatically"},
+	vmi.ReasonFailedHotplugSync:     {LastWriteFailed, "hotplug and unplug of volumes wait for it", "do as the message says; retried automatically"},
+	vmi.ReasonBackendStorageDelete:  {LastWriteFailed, "an unused backend storage claim could not be deleted", "do as the message says; retried automatically"},
+	vmi.ReasonNodeUnresponsive:      {NodeSilent, "the node keeps the VirtualMachineInstance until it returns or is fenced: the domain must not run twice", "recover the node, or make sure that it is off and taint it node.kubernetes.io/out-of-service, or delete its Node object"},
 	"GuestEnding":                   {Ending, "only the node agent can report the end of the domain", askAgent},
-	reasonPodTerminating:            {Ending, "the kubelet of the Pod's node must confirm the deletion", "check the node's kubelet and the Pod's finalizers"},
+	v1.PodTerminatingReason:         {Ending, "the kubelet of the Pod's node must confirm the deletion", "check the node's kubelet and the Pod's finalizers"},
 	"Finalizers":                    {Ending, "the object is deleted once its finalizers are removed", "check the owners of the finalizers; remove a finalizer by hand only if its owner no longer exists"},
 	"GuestMoving":                   {WaitingForNode, "only the source and target nodes know which of them runs the domain", askAgent},
 	string(v1.WaitingForSync):       {WaitingForMigration, "a migration from another cluster creates the launcher Pod", "check the migration in the other cluster, or delete the object"},
-	reasonPodNotExists:              {LauncherMissing, "the decision waits for the last stored status", askOthers},
-	reasonGuestNotRunning:           {WaitingForNode, "the node has not reported the VirtualMachineInstance as running", askAgent},
+	v1.PodNotExistsReason:           {LauncherMissing, "the decision waits for the last stored status", askOthers},
+	v1.GuestNotRunningReason:        {WaitingForNode, "the node has not reported the VirtualMachineInstance as running", askAgent},
 	"InvalidSpec":                   {InvalidSpec, "the node's hypervisor does not support the spec", makeAnew},
 	"SyncFailed":                    {Disagreement, "the hypervisor rejected a change", "do as the message says; retried automatically"},
 	"NodeNotReady":                  {WaitingForNode, "the node lacks a prerequisite of the VirtualMachineInstance", "do as the message says; otherwise " + askAgent},
@@ -101,22 +103,22 @@ var byReason = map[string]advice{
 const pullRemedy = "correct the image or the registry's credentials (spec.volumes[].containerDisk.imagePullSecret, imagePullSecrets); the kubelet retries"
 
 // byActor is the advice for waits without an entry of their own.
-var byActor = map[Actor]advice{
-	ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
-	ByController: {WaitingForController, "a controller must act", askOthers},
-	ByStorage:    {WaitingForStorage, "storage must become ready", "check the events of the claim"},
-	ByScheduler:  {Unschedulable, "the scheduler must place the Pod", "check the events of the Pod"},
-	ByKubelet:    {PodNotReady, "the kubelet must start or stop the Pod", "check the events of the Pod"},
-	ByNode:       {WaitingForNode, "the node agent must act", askAgent},
+var byActor = map[vmi.Actor]advice{
+	vmi.ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
+	vmi.ByController: {WaitingForController, "a controller must act", askOthers},
+	vmi.ByStorage:    {WaitingForStorage, "storage must become ready", "check the events of the claim"},
+	vmi.ByScheduler:  {Unschedulable, "the scheduler must place the Pod", "check the events of the Pod"},
+	vmi.ByKubelet:    {PodNotReady, "the kubelet must start or stop the Pod", "check the events of the Pod"},
+	vmi.ByNode:       {WaitingForNode, "the node agent must act", askAgent},
 }
 
 // advised returns the finding for a wait; check is the name of the check that returned it.
-func advised(w Wait, check string) Finding {
+func advised(w vmi.Wait, check string) Finding {
 	a, known := byCheck[check]
 	if !known {
 		a, known = byReason[w.Reason]
 	}
-	if !known || a.kind == WaitingForNode && w.By == ByController {
+	if !known || a.kind == WaitingForNode && w.By == vmi.ByController {
 		a = byActor[w.By]
 	}
 	return Finding{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmi
+package diagnose
 
 import (
 	"fmt"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // examined is the input of the examinations.
 type examined struct {
-	Snapshot
-	plan  Plan
+	vmi.Snapshot
+	plan  vmi.Plan
 	lease handoff.Lease
 	pod   *corev1.Pod
 }
@@ -41,6 +42,28 @@ func (x *examined) at(k FindingKind, what, why, remedy string) *Finding {
 	return &Finding{Kind: k, What: what, Why: why, Remedy: remedy, Object: vmiObject(x.VMI)}
 }
 
+func vmiObject(g *v1.VirtualMachineInstance) string {
+	return "VirtualMachineInstance " + g.Namespace + "/" + g.Name
+}
+
+func podObject(p *corev1.Pod) string { return "Pod " + p.Namespace + "/" + p.Name }
+
+func finishedPod(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+func endingPod(p *corev1.Pod) bool { return vmi.PodDown(p) || p.DeletionTimestamp != nil }
+
+// temporaryPod reports whether the Pod is only the first consumer of claims.
+func temporaryPod(p *corev1.Pod) bool {
+	_, temporary := p.Annotations[v1.EphemeralProvisioningObject]
+	return temporary
+}
+
+func beforePod(p v1.VirtualMachineInstancePhase) bool {
+	return p == v1.VmPhaseUnset || p == v1.Pending
+}
+
 func (x *examined) settled() bool { return len(x.Unseen) == 0 && x.VMI.DeletionTimestamp == nil }
 
 // launcherMissing reports a VMI without a launcher Pod where nothing blocks its creation, or
@@ -49,26 +72,26 @@ func (x *examined) launcherMissing() *Finding {
 	if !x.settled() {
 		return nil
 	}
-	makes := slices.ContainsFunc(x.plan.Actions, func(a Action) bool { return a.Verb == CreateLauncher })
+	makes := slices.ContainsFunc(x.plan.Actions, func(a vmi.Action) bool { return a.Verb == vmi.CreateLauncher })
 	switch {
 	case makes && x.refused() != nil:
 		return nil // lastWriteFailed reports it
 	case makes:
 		f := x.at(LauncherMissing, "the VirtualMachineInstance has no Pod yet, and nothing blocks its creation", "the next pass of the controller creates it",
 			"none; if it persists, check that the controller runs, is the leader and may create Pods (refdaemon explain --controller reports what it observes)")
-		f.By, f.Until = ByController, "the controller has created the Pod"
+		f.By, f.Until = vmi.ByController, "the controller has created the Pod"
 		return f
 	case !slices.Contains([]v1.VirtualMachineInstancePhase{v1.Scheduling, v1.Scheduled, v1.Running}, x.VMI.Status.Phase):
 		return nil
 	case x.pod == nil && !x.lease.Switching() && x.plan.VMI.Status.Phase == v1.Failed:
 		f := x.at(LauncherMissing, "the launcher Pod is gone, and the domain with it", "the domain runs inside its launcher Pod",
 			"find out what deleted the Pod (events, audit log, the node's kubelet), then recreate the VirtualMachineInstance; a VirtualMachine does so by its run strategy")
-		f.By = ByUser
+		f.By = vmi.ByUser
 		return f
-	case x.pod != nil && podFinished(x.pod):
+	case x.pod != nil && finishedPod(x.pod):
 		f := x.at(LauncherMissing, fmt.Sprintf("%s has ended (%s)", podObject(x.pod), podEnd(x.pod)), "the domain ends with its Pod; the node agent reports the phase",
 			"check the log of container compute (kubectl logs --previous) and the Pod's events")
-		f.Object, f.By, f.Until = podObject(x.pod), ByNode, "the node agent reports the end of the domain"
+		f.Object, f.By, f.Until = podObject(x.pod), vmi.ByNode, "the node agent reports the end of the domain"
 		return f
 	}
 	return nil
@@ -80,9 +103,9 @@ func (x *examined) refused() *v1.VirtualMachineInstanceCondition {
 	switch {
 	case c == nil || c.Status != corev1.ConditionFalse:
 		return nil
-	case unprocessed(x.VMI) && len(x.plan.Waits) == 0:
+	case beforePod(x.VMI.Status.Phase) && len(x.plan.Waits) == 0:
 		return c
-	case x.VMI.Status.Phase == v1.Scheduling && !slices.ContainsFunc(x.plan.Waits, func(w Wait) bool { return w.Reason == c.Reason }):
+	case x.VMI.Status.Phase == v1.Scheduling && !slices.ContainsFunc(x.plan.Waits, func(w vmi.Wait) bool { return w.Reason == c.Reason }):
 		return c
 	}
 	return nil
@@ -94,19 +117,19 @@ func (x *examined) lastWriteFailed() *Finding {
 	if c == nil {
 		return nil
 	}
-	f := advised(Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: ByController, Until: "a retry succeeds"}, "")
+	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: vmi.ByController, Until: "a retry succeeds"}, "")
 	f.Kind, f.What = LastWriteFailed, "the last attempt failed: "+f.What
 	return &f
 }
 
 // podFallenBehind reports a VMI in phase Running whose Pod's containers do not run.
 func (x *examined) podFallenBehind() *Finding {
-	if x.pod == nil || podGoingDown(x.pod) || PodReady(x.pod) || x.VMI.Status.Phase != v1.Running {
+	if x.pod == nil || endingPod(x.pod) || vmi.PodReady(x.pod) || x.VMI.Status.Phase != v1.Running {
 		return nil
 	}
 	f := x.at(Disagreement, fmt.Sprintf("status.phase is Running, but %s is not ready (%s)", podObject(x.pod), x.pod.Status.Phase),
 		"the domain runs in the Pod's container compute", "check the containers below, and on the node whether the domain runs")
-	f.Object, f.Details = podObject(x.pod), Containers(x.pod)
+	f.Object, f.Details = podObject(x.pod), containers(x.pod)
 	return f
 }
 
@@ -117,13 +140,13 @@ func (x *examined) podElsewhere() *Finding {
 		return nil
 	}
 	for _, p := range x.Pods {
-		if p.Spec.NodeName == "" || p.Spec.NodeName == node || PodDown(p) || isTemporary(p) || p.DeletionTimestamp != nil || x.moves(p) {
+		if p.Spec.NodeName == "" || p.Spec.NodeName == node || vmi.PodDown(p) || temporaryPod(p) || p.DeletionTimestamp != nil || x.moves(p) {
 			continue
 		}
 		f := x.at(Disagreement, fmt.Sprintf("status.nodeName is %s, but %s is on node %s and belongs to no active migration", node, podObject(p), p.Spec.NodeName),
 			"a migration cleans up its Pods; a leftover Pod holds resources and may run the domain",
 			"check whether the domain runs there (virsh list in the Pod); if not, delete the Pod")
-		f.Object, f.By = podObject(p), ByUser
+		f.Object, f.By = podObject(p), vmi.ByUser
 		return f
 	}
 	return nil
@@ -149,7 +172,7 @@ func (x *examined) holderElsewhere() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("status.nodeName is %s, but the lease is held by node %s (%s)", node, l.Holder, l.State),
 		"the lease decides which node may run the domain; clients read the status", "check on both nodes whether the domain runs; the agent of the node that runs it corrects the status: "+askAgent)
-	f.By = ByNode
+	f.By = vmi.ByNode
 	return f
 }
 
@@ -161,7 +184,7 @@ func (x *examined) endedByLease() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("the lease is Released, but status.phase is %s", p), "the node agent releases the lease and sets the final phase in one write",
 		"find out who else wrote the status (managed fields, audit log)")
-	f.By = ByNode
+	f.By = vmi.ByNode
 	return f
 }
 
@@ -176,11 +199,12 @@ func (x *examined) orphanedMigration() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("the lease targets node %s (%s) for the migration with UID %s, which has ended or does not exist", l.Target, l.State, l.Tag),
 		"a migration continues without its object; only the nodes know its end", askAgent)
-	f.By = ByNode
+	f.By = vmi.ByNode
 	return f
 }
 
-func (x *examined) receives() bool { return receiver(x.VMI) }
+// receives reports whether the VMI is the target of a migration from another cluster.
+func (x *examined) receives() bool { return x.VMI.Annotations[v1.CreateMigrationTarget] == "true" }
 
 // domainDiffers reports the node agent's condition for a running VMI whose domain differs from its spec.
 func (x *examined) domainDiffers() *Finding {
@@ -188,7 +212,7 @@ func (x *examined) domainDiffers() *Finding {
 	if c == nil || c.Status != corev1.ConditionFalse || x.VMI.Status.Phase != v1.Running {
 		return nil
 	}
-	f := advised(Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: ByNode, Until: "the node agent has applied the spec"}, "")
+	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: vmi.ByNode, Until: "the node agent has applied the spec"}, "")
 	if f.Kind != NodeSilent {
 		f.Kind, f.What = Disagreement, "the domain differs from the spec: "+f.What
 	}
@@ -202,7 +226,7 @@ func (x *examined) paused() *Finding {
 		return nil
 	}
 	f := x.at(Paused, strings.TrimSuffix("the VirtualMachineInstance is paused: "+c.Message, ": "), "a user requested it", "unpause it (virtctl unpause vmi)")
-	f.Reason, f.By = c.Reason, ByUser
+	f.Reason, f.By = c.Reason, vmi.ByUser
 	switch c.Reason {
 	case "PausedIOError":
 		f.Why, f.Remedy = "a disk could not be read or written, and the domain was paused on the I/O error", "check the storage of its disks: space, connection, locks; then unpause it"
@@ -230,7 +254,7 @@ func (x *examined) updatePending() *Finding {
 	}
 	f := x.at(UpdatePending, "the domain does not have these spec changes yet: "+strings.Join(are, ", "), "changes of CPUs, memory, volumes or networks that need a new Pod take effect with a migration",
 		"migrate the VirtualMachineInstance, or enable workload updates (workloadUpdateMethods of the KubeVirt object, refdaemon controller --update-workloads)")
-	f.By = ByUser
+	f.By = vmi.ByUser
 	return f
 }
 
@@ -242,9 +266,9 @@ func (x *examined) notLeaving() *Finding {
 	}
 	f := x.at(NotLeaving, "the VirtualMachineInstance was requested to leave node "+from+", and no migration is active", "an eviction of its Pod was rejected in favor of a migration",
 		"wait for the controller that evacuates nodes (refdaemon controller --evacuate); refdaemon plan drain reports what it would do")
-	f.By = ByController
+	f.By = vmi.ByController
 	if c := vmistatus.Condition(x.VMI, v1.VirtualMachineInstanceIsMigratable); c != nil && c.Status == corev1.ConditionFalse {
-		f.Reason, f.By = c.Reason, ByUser
+		f.Reason, f.By = c.Reason, vmi.ByUser
 		f.Why, f.Remedy = "the VirtualMachineInstance is not migratable: "+c.Message, "remove what blocks the migration, or stop the VirtualMachineInstance"
 	}
 	return f
