@@ -177,7 +177,7 @@ func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 
 // due sets when the phase is overdue, and the reason with which the migration then
 // fails; empty if it then succeeds. A zero time means never.
-func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.overdue = at, overdue }
+func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.Overdue = at, overdue }
 
 // deadline returns when the phase of the row is overdue; zero means never. Post-copy
 // cannot be reverted, and a VMI that has arrived need not be.

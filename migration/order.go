@@ -85,7 +85,7 @@ func checkOrder(s Snapshot) Finding {
 	if o := s.Older(); o != nil {
 		return waitFor(o, "goes first")
 	}
-	if o := s.owner(); o != nil {
+	if o := s.Owner(); o != nil {
 		return waitFor(o, "is running")
 	}
 	return Finding{}

@@ -21,7 +21,7 @@ type advance struct{ *decision }
 
 // unset judges a migration for the first time.
 func (d advance) unset() phase {
-	if o := d.s.owner(); o != nil {
+	if o := d.s.Owner(); o != nil {
 		return stop(d).fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same VMI is running", o.Name)})
 	}
 	if f := d.judged(); f.Blocked && !f.Temporary {

@@ -236,9 +236,9 @@ type Plan struct {
 	Message string
 	// Deadline is when the current phase is overdue; zero means never.
 	Deadline time.Time
-	// overdue is the reason with which the migration fails at Deadline; empty if it then
+	// Overdue is the reason with which the migration fails at Deadline; empty if it then
 	// succeeds.
-	overdue Reason
+	Overdue Reason
 	// Wake is when time alone lets the migration continue or fail before its deadline, as
 	// the end of a back-off does; zero means never.
 	Wake time.Time
