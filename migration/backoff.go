@@ -63,9 +63,9 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 // EnteredAt returns when the migration entered its stored phase; its creation where that was not recorded.
 func EnteredAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
 
-// CheckBackoff delays an automatic migration while the back-off of the VMI's failed
+// checkBackoff delays an automatic migration while the back-off of the VMI's failed
 // migrations lasts.
-func CheckBackoff(s Snapshot) Finding {
+func checkBackoff(s Snapshot) Finding {
 	if s.acting() || !backsOff(s.Migration) {
 		return Finding{}
 	}

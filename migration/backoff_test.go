@@ -129,7 +129,7 @@ func TestS14_79AnAutomaticMigrationBacksOffAndStartsByItself(t *testing.T) {
 	if w.Reason() != migration.ReasonBackoff || !plan.Wake.Equal(start.Add(40*time.Second)) || w.Pods["dst"] != nil {
 		t.Fatalf("reason %q, wake %s, target Pod %v", w.Reason(), plan.Wake, w.Pods["dst"])
 	}
-	warnings := slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return e.Reason != migration.EventBackoff })
+	warnings := slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return e.Reason != "MigrationBackoff" })
 	if len(warnings) != 1 || !warnings[0].OnVMI || !warnings[0].Warning {
 		t.Errorf("events are %+v, want one warning of the VMI", warnings)
 	}

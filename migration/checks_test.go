@@ -42,8 +42,8 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		"S14/4 not migratable":           {notMigratable("CPUModeLiveMigratable"), v1.MigrationFailed, migration.ReasonNotMigratable},
 		"local disks":                    {notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable), v1.MigrationFailed, migration.ReasonNotMigratable},
 		"S14/7 another is not finished":  {another(v1.MigrationScheduling), v1.MigrationPending, migration.ReasonWaitingForMigration},
-		"S14/7 another is finished":      {another(v1.MigrationFailed), v1.MigrationScheduling, migration.ReasonWaitingForTargetPod},
-		"S14/8 a priority set by a user": {func(w *world) { w.Migration.Spec.Priority = new(v1.PrioritySystemCritical) }, v1.MigrationScheduling, migration.ReasonWaitingForTargetPod},
+		"S14/7 another is finished":      {another(v1.MigrationFailed), v1.MigrationScheduling, "WaitingForTargetPod"},
+		"S14/8 a priority set by a user": {func(w *world) { w.Migration.Spec.Priority = new(v1.PrioritySystemCritical) }, v1.MigrationScheduling, "WaitingForTargetPod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -58,11 +58,11 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		w := newWorld(t)
 		notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable)(w)
 		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
-		if f := migration.CheckMigratable(w.Snapshot()); f.Blocked {
+		if f := checkNamed("migratable").Judge(w.Snapshot()); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
 		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "x"}
-		if f := migration.CheckMigratable(w.Snapshot()); !f.Blocked {
+		if f := checkNamed("migratable").Judge(w.Snapshot()); !f.Blocked {
 			t.Error("with both sides set it stays in the cluster")
 		}
 	})
@@ -70,11 +70,11 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		w := newWorld(t)
 		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
 		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "y"}
-		if f := migration.CheckSpec(w.Snapshot()); !f.Blocked || f.Temporary || f.Reason != migration.ReasonInvalidSpec {
+		if f := checkNamed("spec").Judge(w.Snapshot()); !f.Blocked || f.Temporary || f.Reason != "InvalidSpec" {
 			t.Errorf("finding is %+v", f)
 		}
 		w.Migration.Spec.Receive.MigrationID = "x"
-		if f := migration.CheckSpec(w.Snapshot()); f.Blocked {
+		if f := checkNamed("spec").Judge(w.Snapshot()); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
 	})
@@ -132,14 +132,14 @@ func TestUtilityVolumes(t *testing.T) {
 			tc.given(w)
 			w.Now = start.Add(tc.age)
 			plan := w.Passes()
-			if w.Migration.Status.Phase != tc.phase || w.Reason() != migration.ReasonUtilityVolumes {
+			if w.Migration.Status.Phase != tc.phase || w.Reason() != "UtilityVolumesPresent" {
 				t.Fatalf("phase %q, reason %q; want %q", w.Migration.Status.Phase, w.Reason(), tc.phase)
 			}
 			marked := migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil
 			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.Wake.Equal(start.Add(150*time.Second)) {
 				t.Errorf("condition is there: %v; wake is %s", marked, plan.Wake)
 			}
-			emitted := slices.ContainsFunc(w.Events, func(e migration.Event) bool { return e.Reason == migration.EventUtilityVolumes })
+			emitted := slices.ContainsFunc(w.Events, func(e migration.Event) bool { return e.Reason == "UtilityVolumeMigrationPending" })
 			if emitted != marked {
 				t.Errorf("event was emitted: %v", emitted)
 			}
@@ -190,14 +190,14 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a migration.Action) bool { return a.Kind != migration.AbortBackup }))
 	}
 	plan, n := aborts(w.Snapshot())
-	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != migration.EventBackupAborted {
+	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != "BackupAbortedForMigration" {
 		t.Fatalf("plan is %+v", plan.Actions)
 	}
 
 	failed := w.Snapshot()
 	failed.Failures = map[migration.ActionKind]error{migration.AbortBackup: errors.New("no route")}
 	plan, n = aborts(failed)
-	if n != 0 || migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != migration.EventBackupAbortFailed {
+	if n != 0 || migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != "BackupAbortFailed" {
 		t.Errorf("after a failure: conditions %+v, events %+v", plan.Status.Conditions, plan.Events)
 	}
 	w.Migration.Status = plan.Status

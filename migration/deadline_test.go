@@ -22,7 +22,7 @@ func TestDeadlines(t *testing.T) {
 		want   migration.Reason
 		kept   bool
 	}{
-		"pending too long":     {phase: v1.MigrationPending, setup: func(w *world) { w.Config.Limits.Cluster = 0; w.Restart() }, after: 25 * time.Hour, want: migration.ReasonPendingTimeout},
+		"pending too long":     {phase: v1.MigrationPending, setup: func(w *world) { w.Config.Limits.Cluster = 0; w.Restart() }, after: 25 * time.Hour, want: "PendingTimeout"},
 		"S14/70 unschedulable": {phase: v1.MigrationScheduling, setup: unschedulablePod, after: 300 * time.Second, want: migration.ReasonUnschedulable},
 		"almost unschedulable": {
 			phase: v1.MigrationScheduling, setup: unschedulablePod, after: 299 * time.Second, kept: true, want: migration.ReasonUnschedulable,
@@ -42,13 +42,13 @@ func TestDeadlines(t *testing.T) {
 			},
 		},
 		"S14/71 target Pod late by annotation": {
-			phase: v1.MigrationScheduling, after: 10 * time.Second, want: migration.ReasonTargetPodTimeout,
+			phase: v1.MigrationScheduling, after: 10 * time.Second, want: "TargetPodTimeout",
 			setup: func(w *world) {
 				w.Migration.Annotations = map[string]string{v1.MigrationPendingPodTimeoutSecondsAnnotation: "10"}
 			},
 		},
 		"S14/71 target Pod not yet late by annotation": {
-			phase: v1.MigrationScheduling, after: 8 * time.Second, kept: true, want: migration.ReasonWaitingForTargetPod,
+			phase: v1.MigrationScheduling, after: 8 * time.Second, kept: true, want: "WaitingForTargetPod",
 			setup: func(w *world) {
 				w.Migration.Annotations = map[string]string{v1.MigrationPendingPodTimeoutSecondsAnnotation: "11"}
 			},
@@ -67,14 +67,14 @@ func TestDeadlines(t *testing.T) {
 				w.Migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "abc"}
 			},
 		},
-		"S14/71 target Pod not ready":   {phase: v1.MigrationScheduling, after: 900 * time.Second, want: migration.ReasonTargetPodTimeout},
-		"S14/71 target Pod almost late": {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: migration.ReasonWaitingForTargetPod},
-		"target node not prepared":      {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: migration.ReasonPrepareTimeout},
-		"source node does not begin":    {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: migration.ReasonBeginTimeout},
-		"move beyond its budget":        {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: migration.ReasonAborting},
+		"S14/71 target Pod not ready":   {phase: v1.MigrationScheduling, after: 900 * time.Second, want: "TargetPodTimeout"},
+		"S14/71 target Pod almost late": {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: "WaitingForTargetPod"},
+		"target node not prepared":      {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: "PrepareTimeout"},
+		"source node does not begin":    {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: "BeginTimeout"},
+		"move beyond its budget":        {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: "Aborting"},
 		"move without budget":           {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: migration.ReasonMoving},
 		"post-copy cannot come back":    {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: migration.ReasonMoving, setup: func(w *world) { w.VMI.Status.MigrationState.Mode = v1.MigrationPostCopy }},
-		"phase Scheduled has its own":   {phase: v1.MigrationScheduled, setup: func(w *world) { w.Config.Limits.Inbound = 0; w.Restart(); w.PodBecomesReady(targetNode) }, after: 25 * time.Hour, want: migration.ReasonHandOffTimeout},
+		"phase Scheduled has its own":   {phase: v1.MigrationScheduled, setup: func(w *world) { w.Config.Limits.Inbound = 0; w.Restart(); w.PodBecomesReady(targetNode) }, after: 25 * time.Hour, want: "HandOffTimeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

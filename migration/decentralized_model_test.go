@@ -142,7 +142,7 @@ func (m *model) pass(w *world) {
 		m.fail("the Pod in which the VMI runs was deleted")
 	}
 	bounded := !plan.Deadline.IsZero() || plan.Status.Phase == v1.MigrationRunning ||
-		plan.Reason == migration.ReasonAborting || plan.Reason == migration.ReasonCancelling || plan.Reason == migration.ReasonCompleting
+		plan.Reason == "Aborting" || plan.Reason == "Cancelling" || plan.Reason == "Completing"
 	if !w.Migration.IsFinal() && !bounded {
 		m.fail("phase %s has no deadline: %+v", w.Migration.Status.Phase, plan)
 	}

@@ -125,19 +125,19 @@ func TestDeadlinesOfDecentralizedMigrations(t *testing.T) {
 		want   migration.Reason
 		asked  bool // then the other side has to answer
 	}{
-		"sender, Synchronizing":     {true, v1.MigrationSynchronizing, time.Hour, migration.ReasonSynchronizeTimeout, false},
-		"sender, Scheduling":        {true, v1.MigrationScheduling, 24 * time.Hour, migration.ReasonReceiverTimeout, false},
-		"sender, Scheduled":         {true, v1.MigrationScheduled, 15 * time.Minute, migration.ReasonHandOffTimeout, false},
-		"sender, PreparingTarget":   {true, v1.MigrationPreparingTarget, 5 * time.Minute, migration.ReasonPrepareTimeout, false},
-		"sender, TargetReady":       {true, v1.MigrationTargetReady, 5 * time.Minute, migration.ReasonBeginTimeout, false},
-		"sender, Running":           {true, v1.MigrationRunning, 24 * time.Hour, migration.ReasonAborting, true},
-		"receiver, WaitingForSync":  {false, v1.MigrationWaitingForSync, time.Hour, migration.ReasonSynchronizeTimeout, false},
-		"receiver, Pending":         {false, v1.MigrationPending, 24 * time.Hour, migration.ReasonPendingTimeout, false},
-		"receiver, Scheduling":      {false, v1.MigrationScheduling, 15 * time.Minute, migration.ReasonTargetPodTimeout, false},
-		"receiver, Scheduled":       {false, v1.MigrationScheduled, 15 * time.Minute, migration.ReasonHandOffTimeout, false},
-		"receiver, PreparingTarget": {false, v1.MigrationPreparingTarget, 5 * time.Minute, migration.ReasonPrepareTimeout, false},
-		"receiver, TargetReady":     {false, v1.MigrationTargetReady, 5 * time.Minute, migration.ReasonAborting, true},
-		"receiver, Running":         {false, v1.MigrationRunning, 24 * time.Hour, migration.ReasonAborting, true},
+		"sender, Synchronizing":     {true, v1.MigrationSynchronizing, time.Hour, "SynchronizeTimeout", false},
+		"sender, Scheduling":        {true, v1.MigrationScheduling, 24 * time.Hour, "ReceiverTimeout", false},
+		"sender, Scheduled":         {true, v1.MigrationScheduled, 15 * time.Minute, "HandOffTimeout", false},
+		"sender, PreparingTarget":   {true, v1.MigrationPreparingTarget, 5 * time.Minute, "PrepareTimeout", false},
+		"sender, TargetReady":       {true, v1.MigrationTargetReady, 5 * time.Minute, "BeginTimeout", false},
+		"sender, Running":           {true, v1.MigrationRunning, 24 * time.Hour, "Aborting", true},
+		"receiver, WaitingForSync":  {false, v1.MigrationWaitingForSync, time.Hour, "SynchronizeTimeout", false},
+		"receiver, Pending":         {false, v1.MigrationPending, 24 * time.Hour, "PendingTimeout", false},
+		"receiver, Scheduling":      {false, v1.MigrationScheduling, 15 * time.Minute, "TargetPodTimeout", false},
+		"receiver, Scheduled":       {false, v1.MigrationScheduled, 15 * time.Minute, "HandOffTimeout", false},
+		"receiver, PreparingTarget": {false, v1.MigrationPreparingTarget, 5 * time.Minute, "PrepareTimeout", false},
+		"receiver, TargetReady":     {false, v1.MigrationTargetReady, 5 * time.Minute, "Aborting", true},
+		"receiver, Running":         {false, v1.MigrationRunning, 24 * time.Hour, "Aborting", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, w := broughtTo(t, tc.sender, false, tc.phase)
@@ -217,14 +217,14 @@ func TestDecentralizedFailure_ReachesOtherSide(t *testing.T) {
 		here   migration.Reason
 		there  migration.Reason
 	}{
-		"target Pod dies, not begun":  {false, v1.MigrationTargetReady, func(p *clusters) { p.to.Pods["dst"].Status.Phase = corev1.PodFailed }, migration.ReasonTargetPodLost, migration.ReasonOtherReported},
-		"target Pod dies in the move": {false, v1.MigrationRunning, func(p *clusters) { delete(p.to.Pods, "dst") }, migration.ReasonTargetPodLost, migration.ReasonOtherReported},
+		"target Pod dies, not begun":  {false, v1.MigrationTargetReady, func(p *clusters) { p.to.Pods["dst"].Status.Phase = corev1.PodFailed }, "TargetPodLost", "OtherClusterReportedFailure"},
+		"target Pod dies in the move": {false, v1.MigrationRunning, func(p *clusters) { delete(p.to.Pods, "dst") }, "TargetPodLost", "OtherClusterReportedFailure"},
 		"no node takes the target Pod": {false, v1.MigrationScheduling, func(p *clusters) {
 			hinder(p, p.to, v1.MigrationScheduling)
 			unschedulablePod(p.to)
 			p.to.Now = start.Add(301 * time.Second)
-		}, migration.ReasonUnschedulable, migration.ReasonOtherReported},
-		"receiving object is deleted": {false, v1.MigrationScheduling, func(p *clusters) { p.to.VMI.DeletionTimestamp = &metav1.Time{Time: start} }, migration.ReasonGuestDeleted, migration.ReasonOtherReported},
+		}, migration.ReasonUnschedulable, "OtherClusterReportedFailure"},
+		"receiving object is deleted": {false, v1.MigrationScheduling, func(p *clusters) { p.to.VMI.DeletionTimestamp = &metav1.Time{Time: start} }, migration.ReasonGuestDeleted, "OtherClusterReportedFailure"},
 		"guest is deleted":            {true, v1.MigrationScheduling, func(p *clusters) { p.from.VMI.DeletionTimestamp = &metav1.Time{Time: start} }, migration.ReasonGuestDeleted, migration.ReasonGuestDeleted},
 		"guest ends":                  {true, v1.MigrationPreparingTarget, func(p *clusters) { p.from.VMI.Status.Phase = v1.Succeeded }, migration.ReasonGuestFinal, migration.ReasonGuestFinal},
 		"gate is turned off":          {true, v1.MigrationScheduling, func(p *clusters) { p.from.Config.Decentralized = false }, migration.ReasonGate, migration.ReasonGate},
@@ -232,8 +232,8 @@ func TestDecentralizedFailure_ReachesOtherSide(t *testing.T) {
 			p.from.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "late", HotplugVolume: &v1.HotplugVolumeStatus{}}}
 			stateIn(p.from).TargetNode = targetNode
 		}, migration.ReasonUnsupported, migration.ReasonUnsupported},
-		"state is lost":                {true, v1.MigrationScheduling, func(p *clusters) { p.from.VMI.Status.MigrationState = nil }, migration.ReasonStateLost, ""},
-		"state is another migration's": {false, v1.MigrationScheduling, func(p *clusters) { p.to.VMI.Status.MigrationState.MigrationUID = "x" }, migration.ReasonStateLost, ""},
+		"state is lost":                {true, v1.MigrationScheduling, func(p *clusters) { p.from.VMI.Status.MigrationState = nil }, "MigrationStateLost", ""},
+		"state is another migration's": {false, v1.MigrationScheduling, func(p *clusters) { p.to.VMI.Status.MigrationState.MigrationUID = "x" }, "MigrationStateLost", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, w := broughtTo(t, tc.sender, false, tc.phase)
@@ -271,7 +271,7 @@ func TestClosedState_EndsMigrationBeforeHandoff(t *testing.T) {
 				ms.MigrationUID, ms.Completed = "", true
 				delete(w.Pods, "dst")
 				w.Passes()
-				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonOtherReported || !w.Released {
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "OtherClusterReportedFailure" || !w.Released {
 					t.Errorf("phase %q, reason %q, released %v", w.Migration.Status.Phase, w.Reason(), w.Released)
 				}
 			})

@@ -52,10 +52,10 @@ func TestDecentralizedPhases(t *testing.T) {
 		p.sourceNodeBegins, func() { p.hypervisorsSwitch(); p.targetNodeActs(); p.pull() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationSynchronizing, migration.OwnerOther, migration.ReasonSynchronizing},
-		{v1.MigrationScheduling, migration.OwnerOther, migration.ReasonWaitingForReceiver},
-		{v1.MigrationPreparingTarget, migration.OwnerOther, migration.ReasonWaitingForTargetNode},
-		{v1.MigrationTargetReady, migration.OwnerSource, migration.ReasonWaitingForSourceNode},
+		{v1.MigrationSynchronizing, migration.OwnerOther, "Synchronizing"},
+		{v1.MigrationScheduling, migration.OwnerOther, "WaitingForReceiver"},
+		{v1.MigrationPreparingTarget, migration.OwnerOther, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, migration.OwnerSource, "WaitingForSourceNode"},
 		{v1.MigrationRunning, migration.OwnerSource, migration.ReasonMoving},
 		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
 	}, sent); d != "" {
@@ -69,10 +69,10 @@ func TestDecentralizedPhases(t *testing.T) {
 		func() { p.hypervisorsSwitch(); p.targetNodeActs() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationWaitingForSync, migration.OwnerOther, migration.ReasonSynchronizing},
-		{v1.MigrationScheduling, migration.OwnerScheduler, migration.ReasonWaitingForTargetPod},
-		{v1.MigrationPreparingTarget, migration.OwnerTarget, migration.ReasonWaitingForTargetNode},
-		{v1.MigrationTargetReady, migration.OwnerOther, migration.ReasonWaitingForSourceNode},
+		{v1.MigrationWaitingForSync, migration.OwnerOther, "Synchronizing"},
+		{v1.MigrationScheduling, migration.OwnerScheduler, "WaitingForTargetPod"},
+		{v1.MigrationPreparingTarget, migration.OwnerTarget, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, migration.OwnerOther, "WaitingForSourceNode"},
 		{v1.MigrationRunning, migration.OwnerOther, migration.ReasonMoving},
 		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
 	}, received); d != "" {
@@ -91,24 +91,24 @@ func TestFirstPhase(t *testing.T) {
 		want v1.VirtualMachineInstanceMigrationPhase
 		why  migration.Reason
 	}{
-		"S14/16 spec.receive": {func(w *world) { w.Migration.Spec.Receive = receive }, v1.MigrationWaitingForSync, migration.ReasonSynchronizing},
-		"S14/16 spec.sendTo":  {func(w *world) { w.Migration.Spec.SendTo = send }, v1.MigrationSynchronizing, migration.ReasonSynchronizing},
-		"S14/16 both":         {func(w *world) { w.Migration.Spec.SendTo, w.Migration.Spec.Receive = send, receive }, v1.MigrationScheduling, migration.ReasonWaitingForTargetPod},
+		"S14/16 spec.receive": {func(w *world) { w.Migration.Spec.Receive = receive }, v1.MigrationWaitingForSync, "Synchronizing"},
+		"S14/16 spec.sendTo":  {func(w *world) { w.Migration.Spec.SendTo = send }, v1.MigrationSynchronizing, "Synchronizing"},
+		"S14/16 both":         {func(w *world) { w.Migration.Spec.SendTo, w.Migration.Spec.Receive = send, receive }, v1.MigrationScheduling, "WaitingForTargetPod"},
 		"S14/10 both, with different IDs": {func(w *world) {
 			w.Migration.Spec.SendTo, w.Migration.Spec.Receive = send, &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "other"}
-		}, v1.MigrationFailed, migration.ReasonInvalidSpec},
-		"S14/5 local disks, sent": {func(w *world) { w.Migration.Spec.SendTo = send; cannotMove(w, "DisksNotLiveMigratable") }, v1.MigrationSynchronizing, migration.ReasonSynchronizing},
+		}, v1.MigrationFailed, "InvalidSpec"},
+		"S14/5 local disks, sent": {func(w *world) { w.Migration.Spec.SendTo = send; cannotMove(w, "DisksNotLiveMigratable") }, v1.MigrationSynchronizing, "Synchronizing"},
 		"S14/5 another reason":    {func(w *world) { w.Migration.Spec.SendTo = send; cannotMove(w, "SEVNotLiveMigratable") }, v1.MigrationFailed, migration.ReasonNotMigratable},
 		"S14/5 gate off":          {func(w *world) { w.Migration.Spec.SendTo = send; w.Config.Decentralized = false }, v1.MigrationFailed, migration.ReasonGate},
 		"receiver, gate off":      {func(w *world) { w.Migration.Spec.Receive = receive; w.Config.Decentralized = false }, v1.MigrationFailed, migration.ReasonGate},
 		"no address to send to": {func(w *world) {
 			w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID}
-		}, v1.MigrationFailed, migration.ReasonInvalidSpec},
-		"no ID to receive by": {func(w *world) { w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, v1.MigrationFailed, migration.ReasonInvalidSpec},
+		}, v1.MigrationFailed, "InvalidSpec"},
+		"no ID to receive by": {func(w *world) { w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, v1.MigrationFailed, "InvalidSpec"},
 		"a guest that runs here is not to be received": {func(w *world) {
 			w.Migration.Spec.Receive = receive
 			delete(w.VMI.Annotations, v1.CreateMigrationTarget)
-		}, v1.MigrationFailed, migration.ReasonNotReceivable},
+		}, v1.MigrationFailed, "GuestNotReceivable"},
 		"a plugged disk": {func(w *world) {
 			w.Migration.Spec.SendTo = send
 			w.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}

@@ -40,9 +40,9 @@ func TestDecide_EveryPhase(t *testing.T) {
 
 	want := []stage{
 		{v1.MigrationPending, "", migration.OwnerController},
-		{v1.MigrationScheduling, migration.ReasonWaitingForTargetPod, migration.OwnerScheduler},
-		{v1.MigrationPreparingTarget, migration.ReasonWaitingForTargetNode, migration.OwnerTarget},
-		{v1.MigrationTargetReady, migration.ReasonWaitingForSourceNode, migration.OwnerSource},
+		{v1.MigrationScheduling, "WaitingForTargetPod", migration.OwnerScheduler},
+		{v1.MigrationPreparingTarget, "WaitingForTargetNode", migration.OwnerTarget},
+		{v1.MigrationTargetReady, "WaitingForSourceNode", migration.OwnerSource},
 		{v1.MigrationRunning, migration.ReasonMoving, migration.OwnerSource},
 		{v1.MigrationSucceeded, "", migration.OwnerNobody},
 	}
@@ -142,7 +142,7 @@ func TestAbort_EveryPhase(t *testing.T) {
 			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 			w.Passes()
 			if ph == v1.MigrationRunning {
-				if !w.VMI.Status.MigrationState.AbortRequested || w.Reason() != migration.ReasonAborting || w.Released {
+				if !w.VMI.Status.MigrationState.AbortRequested || w.Reason() != "Aborting" || w.Released {
 					t.Fatalf("a migration under way was not asked to abort: %+v", w.VMI.Status.MigrationState)
 				}
 				w.SourceReverts("aborted by request")
@@ -172,7 +172,7 @@ func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
 			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 			w.Passes()
 			early := ph == v1.MigrationPhaseUnset || ph == v1.MigrationPending || ph == v1.MigrationScheduling || ph == v1.MigrationScheduled
-			if warned := hasEvent(migration.EventFailed, true)(w) == nil; warned != early {
+			if warned := hasEvent("FailedMigration", true)(w) == nil; warned != early {
 				t.Errorf("warned of the failure: %v, want %v (%+v)", warned, early, w.Events)
 			}
 		})
@@ -265,7 +265,7 @@ func TestMigrationState_TakenOverFails(t *testing.T) {
 	w.Until(v1.MigrationPreparingTarget)
 	w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "foreign"}
 	w.Passes()
-	if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonStateLost {
+	if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "MigrationStateLost" {
 		t.Errorf("phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
 	if w.VMI.Status.MigrationState.Failed {

@@ -21,9 +21,9 @@ var endings = map[string]struct {
 }{
 	"cancelled":      {func(w *world) { w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now} }, migration.ReasonAborted},
 	"guest deleted":  {func(w *world) { w.VMI.DeletionTimestamp = &metav1.Time{Time: w.Now} }, migration.ReasonGuestDeleted},
-	"Pod lost":       {func(w *world) { delete(w.Pods, "dst") }, migration.ReasonTargetPodLost},
-	"Pod on its way": {func(w *world) { w.Pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.Now} }, migration.ReasonTargetPodLost},
-	"on the source":  {func(w *world) { w.PodBecomesReady(sourceNode) }, migration.ReasonSameNode},
+	"Pod lost":       {func(w *world) { delete(w.Pods, "dst") }, "TargetPodLost"},
+	"Pod on its way": {func(w *world) { w.Pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.Now} }, "TargetPodLost"},
+	"on the source":  {func(w *world) { w.PodBecomesReady(sourceNode) }, "TargetIsSource"},
 	"takes too long": {func(w *world) { w.Now = w.Now.Add(time.Hour) }, ""},
 	"not to be moved": {func(w *world) {
 		w.PodBecomesReady(targetNode)
@@ -79,7 +79,7 @@ func TestForestall_OneWriteFirst(t *testing.T) {
 	w.Until(v1.MigrationScheduling)
 	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 	plan := migration.Decide(w.Snapshot(), w.Now)
-	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != migration.ReasonCancelling || plan.Owner != migration.OwnerController {
+	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != "Cancelling" || plan.Owner != migration.OwnerController {
 		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Owner)
 	}
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI || len(plan.Events) > 0 || plan.Release {

@@ -38,18 +38,18 @@ func TestLostNode_EndsMigrationOnlyWithKnownOwner(t *testing.T) {
 	}{
 		"before it has a target": {v1.MigrationPhaseUnset, []turn{
 			{silent, v1.MigrationPending, migration.ReasonWaitingForGuest},
-			{back, v1.MigrationScheduling, migration.ReasonWaitingForTargetPod},
+			{back, v1.MigrationScheduling, "WaitingForTargetPod"},
 		}},
 		"with a target that is ready": {v1.MigrationScheduling, []turn{
 			{func(w *world) { silent(w); w.PodBecomesReady(targetNode) }, v1.MigrationScheduled, migration.ReasonWaitingForGuest},
-			{back, v1.MigrationPreparingTarget, migration.ReasonWaitingForTargetNode},
+			{back, v1.MigrationPreparingTarget, "WaitingForTargetNode"},
 		}},
 		"with a target that is ready, for good": {v1.MigrationScheduling, []turn{
 			{func(w *world) { silent(w); w.PodBecomesReady(targetNode) }, v1.MigrationScheduled, migration.ReasonWaitingForGuest},
-			{late, v1.MigrationFailed, migration.ReasonHandOffTimeout},
+			{late, v1.MigrationFailed, "HandOffTimeout"},
 		}},
-		"before it has begun, target silent": {v1.MigrationPreparingTarget, []turn{{late, v1.MigrationFailed, migration.ReasonPrepareTimeout}}},
-		"before it has begun, source silent": {v1.MigrationTargetReady, []turn{{late, v1.MigrationFailed, migration.ReasonBeginTimeout}}},
+		"before it has begun, target silent": {v1.MigrationPreparingTarget, []turn{{late, v1.MigrationFailed, "PrepareTimeout"}}},
+		"before it has begun, source silent": {v1.MigrationTargetReady, []turn{{late, v1.MigrationFailed, "BeginTimeout"}}},
 		"in the move, and it comes back": {v1.MigrationRunning, []turn{
 			{silent, v1.MigrationRunning, migration.ReasonMoving},
 			{back, v1.MigrationRunning, migration.ReasonMoving},
@@ -61,12 +61,12 @@ func TestLostNode_EndsMigrationOnlyWithKnownOwner(t *testing.T) {
 		}},
 		"in the move, fenced, and the guest had arrived": {v1.MigrationRunning, []turn{
 			{silent, v1.MigrationRunning, migration.ReasonMoving},
-			{func(w *world) { late(w); fence(w) }, v1.MigrationRunning, migration.ReasonAborting},
+			{func(w *world) { late(w); fence(w) }, v1.MigrationRunning, "Aborting"},
 			{arrives, v1.MigrationSucceeded, ""},
 		}},
 		"in the move, fenced, and it had not": {v1.MigrationRunning, []turn{
 			{silent, v1.MigrationRunning, migration.ReasonMoving},
-			{func(w *world) { late(w); fence(w) }, v1.MigrationRunning, migration.ReasonAborting},
+			{func(w *world) { late(w); fence(w) }, v1.MigrationRunning, "Aborting"},
 			{func(w *world) { declines(w); w.VMI.Status.Phase = v1.Failed }, v1.MigrationFailed, migration.ReasonNodeReported},
 		}},
 		"in the move, the object says so first": {v1.MigrationRunning, []turn{
@@ -115,7 +115,7 @@ func TestHandOffTimeout_FromSlot(t *testing.T) {
 		t.Fatalf("14 minutes later: phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
 	w.Now = w.Now.Add(2 * time.Minute)
-	if w.Passes(); w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonHandOffTimeout {
+	if w.Passes(); w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "HandOffTimeout" {
 		t.Fatalf("16 minutes later: phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
 }

@@ -181,19 +181,19 @@ type Event struct {
 // Event reasons as KubeVirt names them.
 const (
 	EventSucceeded     = "SuccessfulMigration"
-	EventFailed        = "FailedMigration"
-	EventAborted       = "SuccessfulAbortMigration"
+	eventFailed        = "FailedMigration"
+	eventAborted       = "SuccessfulAbortMigration"
 	EventHandOver      = "SuccessfulHandOver"
 	EventCreated       = "SuccessfulCreate"
 	EventCreateFailed  = "FailedCreate"
 	EventDeleted       = "SuccessfulDelete"
-	EventUnschedulable = "migrationTargetPodUnschedulable"
-	// EventNoSuitableNodes: no other node has the CPU of a host-model VMI.
-	EventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
-	EventBackoff           = "MigrationBackoff"
-	EventUtilityVolumes    = "UtilityVolumeMigrationPending"
-	EventBackupAborted     = "BackupAbortedForMigration"
-	EventBackupAbortFailed = "BackupAbortFailed"
+	eventUnschedulable = "migrationTargetPodUnschedulable"
+	// eventNoSuitableNodes: no other node has the CPU of a host-model VMI.
+	eventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
+	eventBackoff           = "MigrationBackoff"
+	eventUtilityVolumes    = "UtilityVolumeMigrationPending"
+	eventBackupAborted     = "BackupAbortedForMigration"
+	eventBackupAbortFailed = "BackupAbortFailed"
 )
 
 // EventOptionsChanged is this module's event reason for a VMI whose migration, already handed

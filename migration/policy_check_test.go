@@ -43,7 +43,7 @@ func TestInvalidPolicy_HoldsMigrationBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.Config.Evaluator = migration.Evaluator{{"guest", migration.CheckGuest}} // which does not ask for the policy
+			w.Config.Evaluator = migration.Evaluator{{"guest", checkNamed("guest").Judge}} // which does not ask for the policy
 			w.Until(at)
 			w.under(rate("-1"))
 			w.PodBecomesReady(targetNode)

@@ -52,7 +52,7 @@ func TestRejection_BeforeStart(t *testing.T) {
 			}
 			warned := false
 			for _, e := range w.Events {
-				warned = warned || e.Warning && e.Reason == migration.EventFailed
+				warned = warned || e.Warning && e.Reason == "FailedMigration"
 			}
 			if !warned {
 				t.Errorf("no warning among the events %+v", w.Events)
@@ -69,7 +69,7 @@ func TestCondition_ExplainsWait(t *testing.T) {
 		"guest not running": {func(w *world) { w.VMI.Status.Phase = v1.Scheduled }, migration.ReasonWaitingForGuest},
 		"guest is ending":   {func(w *world) { w.Put(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: sourceNode}) }, migration.ReasonWaitingForGuest},
 		"no source Pod":     {func(w *world) { delete(w.Pods, "src") }, migration.ReasonWaitingForSourcePod},
-		"utility volumes":   {func(w *world) { w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, migration.ReasonUtilityVolumes},
+		"utility volumes":   {func(w *world) { w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, "UtilityVolumesPresent"},
 		"damaged lease":     {func(w *world) { w.VMI.Annotations[handoff.Annotation] = "{" }, migration.ReasonLeaseUnreadable},
 		"older migration": {func(w *world) {
 			o := newMigration("a", "older-uid")
@@ -103,8 +103,8 @@ func TestS14_122TargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
 	w.Until(v1.MigrationScheduling)
 	w.PodBecomesReady(sourceNode)
 	w.Passes()
-	if ms := w.VMI.Status.MigrationState; w.Reason() != migration.ReasonSameNode || ms.TargetNode != "" || !ms.Failed {
-		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed off", w.Reason(), ms, migration.ReasonSameNode)
+	if ms := w.VMI.Status.MigrationState; w.Reason() != "TargetIsSource" || ms.TargetNode != "" || !ms.Failed {
+		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed off", w.Reason(), ms, "TargetIsSource")
 	}
 	w.mustBeAt(sourceNode)
 }
@@ -122,7 +122,7 @@ func TestTargetPodLoss(t *testing.T) {
 				w.Until(ph)
 				f(w)
 				w.Passes()
-				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonTargetPodLost {
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "TargetPodLost" {
 					t.Errorf("phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 				}
 				// A Pod on its way out is left to its kubelet.

@@ -36,8 +36,8 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 		label  string
 		events []string
 	}{
-		"host-model": {hostModel, []string{migration.EventNoSuitableNodes, migration.EventFailed, migration.EventFailed}},
-		"label":      {"rack", []string{migration.EventFailed, migration.EventFailed}},
+		"host-model": {hostModel, []string{"NoSuitableNodesForHostModelMigration", "FailedMigration", "FailedMigration"}},
+		"label":      {"rack", []string{"FailedMigration", "FailedMigration"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -210,7 +210,7 @@ func TestEvacuation_ObsoleteAfterDeparture(t *testing.T) {
 			w.VMI.Status.NodeName, w.VMI.Labels[v1.NodeNameLabel] = "third", "third"
 			w.PodBecomesReady(targetNode)
 			w.Passes()
-			if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonGuestAway || w.Pods["dst"] != nil {
+			if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "GuestHasLeft" || w.Pods["dst"] != nil {
 				t.Errorf("phase %q, reason %q, target Pod %v", w.Migration.Status.Phase, w.Reason(), w.Pods["dst"] != nil)
 			}
 		})
@@ -224,7 +224,7 @@ func TestAttachmentPod_RenderErrorEndsMigration(t *testing.T) {
 	w.Pods["dst"].Spec.NodeName, w.Pods["dst"].Status.Phase = targetNode, corev1.PodRunning
 	s := w.Snapshot()
 	s.Failures = map[migration.ActionKind]error{migration.CreateAttachment: migration.ErrRender}
-	if plan := migration.Decide(s, w.Now); plan.Reason != migration.ReasonCancelling && plan.Status.Phase != v1.MigrationFailed {
+	if plan := migration.Decide(s, w.Now); plan.Reason != "Cancelling" && plan.Status.Phase != v1.MigrationFailed {
 		t.Errorf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
 	}
 }

@@ -101,7 +101,7 @@ var phaseRows = map[string]specRow{
 			o.Status.Phase = v1.MigrationRunning
 			w.Others, w.VMI.Status.MigrationState = []*v1.VirtualMachineInstanceMigration{o}, &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
 		},
-		want: v1.MigrationFailed, then: both(hasEvent(migration.EventFailed, true), noTarget),
+		want: v1.MigrationFailed, then: both(hasEvent("FailedMigration", true), noTarget),
 	},
 	"S14/17 capacity is free": {want: v1.MigrationScheduling, then: func(w *world) error {
 		if len(w.Pods) != 2 || w.Pods["dst"].Labels[v1.MigrationJobLabel] != string(ourUID) {
@@ -226,7 +226,7 @@ var phaseRows = map[string]specRow{
 	"S14/122 the target is the source": {
 		from: v1.MigrationScheduling, given: func(w *world) { w.PodBecomesReady(sourceNode) }, want: v1.MigrationFailed,
 		then: both(noTarget, guestStays, func(w *world) error {
-			if w.Reason() != migration.ReasonSameNode {
+			if w.Reason() != "TargetIsSource" {
 				return fmt.Errorf("reason is %q", w.Reason())
 			}
 			return nil
@@ -300,7 +300,7 @@ func isCollected(want bool) func(*world) error {
 func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
 	return specRow{
 		from: from, given: func(w *world) { w.Pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
-		then: both(guestStays, hasEvent(migration.EventFailed, true), func(w *world) error {
+		then: both(guestStays, hasEvent("FailedMigration", true), func(w *world) error {
 			if n := len(slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return !e.Warning })); n != 2 {
 				return fmt.Errorf("%d warnings: %+v", n, w.Events)
 			}

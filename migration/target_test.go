@@ -106,7 +106,7 @@ func TestLateVolumes_FollowVMI(t *testing.T) {
 	if ms := w.VMI.Status.MigrationState; ms != nil {
 		t.Fatalf("handed off without a volume: %+v", ms)
 	}
-	if w.Pods["att-a-b"] == nil || w.Reason() != migration.ReasonWaitingForAttachment {
+	if w.Pods["att-a-b"] == nil || w.Reason() != "WaitingForAttachmentPod" {
 		t.Fatalf("Pods %v, reason %q", slices.Sorted(maps.Keys(w.Pods)), w.Reason())
 	}
 	w.PodBecomesReady(targetNode)
@@ -137,7 +137,7 @@ func TestCheckPlugging_Waits(t *testing.T) {
 			w := newWorld(t)
 			tc.begin(w)
 			w.Passes()
-			if w.Reason() != migration.ReasonPlugging || w.Pods["dst"] != nil {
+			if w.Reason() != "VolumesChanging" || w.Pods["dst"] != nil {
 				t.Fatalf("reason %q, target Pod %v", w.Reason(), w.Pods["dst"] != nil)
 			}
 			tc.end(w)
@@ -168,7 +168,7 @@ func TestAttachmentPod_LossEndsMigration(t *testing.T) {
 				}
 				lose(w)
 				w.Passes()
-				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonAttachmentLost {
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "AttachmentPodLost" {
 					t.Errorf("phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 				}
 				w.mustBeAt(sourceNode)
@@ -208,10 +208,10 @@ func TestCheckState_Blocks(t *testing.T) {
 		given func(*world)
 		want  migration.Reason
 	}{
-		"the claim is not known": {func(w *world) { w.Claims = nil }, migration.ReasonWaitingForState},
+		"the claim is not known": {func(w *world) { w.Claims = nil }, "WaitingForStateClaim"},
 		"the name is no label":   {func(w *world) { w.Migration.Spec.VMIName = strings.Repeat("g", 64) }, migration.ReasonNotMigratable},
 	} {
-		for checks, e := range map[string]migration.Evaluator{"stock checks": migration.DefaultChecks(), "without the check": {{"running", migration.CheckRunning}}} {
+		for checks, e := range map[string]migration.Evaluator{"stock checks": migration.DefaultChecks(), "without the check": {{"running", checkNamed("running").Judge}}} {
 			t.Run(name+", "+checks, func(t *testing.T) {
 				w := newWorld(t)
 				w.Config.Evaluator = e
@@ -330,7 +330,7 @@ func TestStateClaim_LabelFailureDelayIsBounded(t *testing.T) {
 	s := w.Snapshot()
 	s.Failures = map[migration.ActionKind]error{migration.ChangeClaim: fmt.Errorf("forbidden")}
 	plan := migration.Decide(s, w.Now)
-	if plan.Status.Phase != v1.MigrationRunning || plan.Reason != migration.ReasonStateClaim {
+	if plan.Status.Phase != v1.MigrationRunning || plan.Reason != "StateClaimHandOff" {
 		t.Fatalf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
 	}
 	if plan = migration.Decide(s, plan.Deadline); plan.Status.Phase != v1.MigrationSucceeded {

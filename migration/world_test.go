@@ -3,11 +3,13 @@
 package migration_test
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 )
 
@@ -33,4 +35,10 @@ func newWorld(t *testing.T) *world {
 
 func newMigration(name string, uid types.UID) *v1.VirtualMachineInstanceMigration {
 	return migrationworld.NewMigration(name, uid)
+}
+
+// checkNamed returns the default check with the name.
+func checkNamed(name string) migration.Check {
+	all := migration.DefaultChecks()
+	return all[slices.IndexFunc(all, func(c migration.Check) bool { return c.Name == name })]
 }
