@@ -41,7 +41,7 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 	}
 	// By end time: a migration overtaken by a user's is older, and may fail after it.
 	slices.SortFunc(ended, func(x, y *v1.VirtualMachineInstanceMigration) int {
-		return cmp.Or(endedAt(y).Compare(endedAt(x)), CompareCreated(y, x))
+		return cmp.Or(EnteredAt(y).Compare(EnteredAt(x)), CompareCreated(y, x))
 	})
 	if i := slices.IndexFunc(ended, func(m *v1.VirtualMachineInstanceMigration) bool { return m.Status.Phase == v1.MigrationSucceeded }); i >= 0 {
 		ended = ended[:i]
@@ -57,15 +57,15 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 		}
 		delay *= 2
 	}
-	return endedAt(ended[0]).Add(delay), len(ended)
+	return EnteredAt(ended[0]).Add(delay), len(ended)
 }
 
-// endedAt returns when the migration ended; its creation where that was not recorded.
-func endedAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
+// EnteredAt returns when the migration entered its stored phase; its creation where that was not recorded.
+func EnteredAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
 
-// CheckBackoff delays an automatic migration while the back-off of the VMI's failed
+// checkBackoff delays an automatic migration while the back-off of the VMI's failed
 // migrations lasts.
-func CheckBackoff(s Snapshot) Finding {
+func checkBackoff(s Snapshot) Finding {
 	if s.acting() || !backsOff(s.Migration) {
 		return Finding{}
 	}
@@ -85,3 +85,5 @@ func backsOff(m *v1.VirtualMachineInstanceMigration) bool {
 	_, ignored := m.Annotations[v1.FuncTestForceIgnoreMigrationBackoffAnnotation]
 	return Automatic(m) && !ignored
 }
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }

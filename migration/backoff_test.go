@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -13,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 )
 
 // past returns migrations that ended one after another before start, a minute apart, the last
@@ -43,7 +46,7 @@ func past(annotation, ends string) []*v1.VirtualMachineInstanceMigration {
 func TestBackoff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ends   string
-		config Backoff
+		config migration.Backoff
 		want   time.Duration
 	}{
 		"S14/79 one failure":         {ends: "f", want: 20 * time.Second},
@@ -52,10 +55,10 @@ func TestBackoff(t *testing.T) {
 		"S14/79 four failures":       {ends: "ffff", want: 160 * time.Second},
 		"S14/79 five failures":       {ends: "fffff", want: 320 * time.Second},
 		"no longer than the cap":     {ends: strings.Repeat("f", 60), want: 320 * time.Second},
-		"a cap of one's own":         {ends: "fff", config: Backoff{Max: time.Minute}, want: time.Minute},
-		"a start of one's own":       {ends: "fff", config: Backoff{First: time.Second}, want: 4 * time.Second},
-		"a cap beyond all failures":  {ends: strings.Repeat("f", 70), config: Backoff{First: time.Nanosecond, Max: math.MaxInt64}, want: math.MaxInt64},
-		"turned off":                 {ends: "fff", config: Backoff{First: -1}},
+		"a cap of one's own":         {ends: "fff", config: migration.Backoff{Max: time.Minute}, want: time.Minute},
+		"a start of one's own":       {ends: "fff", config: migration.Backoff{First: time.Second}, want: 4 * time.Second},
+		"a cap beyond all failures":  {ends: strings.Repeat("f", 70), config: migration.Backoff{First: time.Nanosecond, Max: math.MaxInt64}, want: math.MaxInt64},
+		"turned off":                 {ends: "fff", config: migration.Backoff{First: -1}},
 		"S14/80 success at last":     {ends: "fffs"},
 		"S14/80 success between":     {ends: "ffsf", want: 20 * time.Second},
 		"what is deleted is no end":  {ends: "ffd", want: 40*time.Second - time.Minute},
@@ -102,7 +105,7 @@ func TestBackoff_LatestEndCounts(t *testing.T) {
 			}
 			auto.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp = at
 			user.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp = before
-			until, failures := Backoff{}.Until(ended)
+			until, failures := migration.Backoff{}.Until(ended)
 			if tc.want == 0 && failures != 0 || tc.want > 0 && !until.Equal(start.Add(tc.want)) {
 				t.Errorf("until %s for %d failures, want %s", until.Sub(start), failures, tc.want)
 			}
@@ -113,30 +116,30 @@ func TestBackoff_LatestEndCounts(t *testing.T) {
 // automaticAfter is a world whose migration is an evacuation after failures.
 func automaticAfter(t *testing.T, ends string) *world {
 	w := newWorld(t)
-	w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
-	w.migration.CreationTimestamp = metav1.NewTime(start.Add(time.Second))
-	w.others = past(v1.EvacuationMigrationAnnotation, ends)
+	w.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+	w.Migration.CreationTimestamp = metav1.NewTime(start.Add(time.Second))
+	w.Others = past(v1.EvacuationMigrationAnnotation, ends)
 	return w
 }
 
 func TestS14_79AnAutomaticMigrationBacksOffAndStartsByItself(t *testing.T) {
 	w := automaticAfter(t, "ff")
-	w.pass()
-	plan := w.passes()
-	if w.reason() != ReasonBackoff || !plan.Wake.Equal(start.Add(40*time.Second)) || w.pods["dst"] != nil {
-		t.Fatalf("reason %q, wake %s, target Pod %v", w.reason(), plan.Wake, w.pods["dst"])
+	w.Pass()
+	plan := w.Passes()
+	if w.Reason() != migration.ReasonBackoff || !plan.Wake.Equal(start.Add(40*time.Second)) || w.Pods["dst"] != nil {
+		t.Fatalf("reason %q, wake %s, target Pod %v", w.Reason(), plan.Wake, w.Pods["dst"])
 	}
-	warnings := slices.DeleteFunc(slices.Clone(w.events), func(e Event) bool { return e.Reason != EventBackoff })
+	warnings := slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return e.Reason != "MigrationBackoff" })
 	if len(warnings) != 1 || !warnings[0].OnVMI || !warnings[0].Warning {
 		t.Errorf("events are %+v, want one warning of the VMI", warnings)
 	}
-	w.now = plan.Wake.Add(-time.Millisecond)
-	if w.pass(); w.pods["dst"] != nil {
+	w.Now = plan.Wake.Add(-time.Millisecond)
+	if w.Pass(); w.Pods["dst"] != nil {
 		t.Fatal("it did not wait to the end")
 	}
-	w.now = plan.Wake
-	if w.passes(); w.pods["dst"] == nil {
-		t.Errorf("it waits on: %+v", w.migration.Status.Conditions)
+	w.Now = plan.Wake
+	if w.Passes(); w.Pods["dst"] == nil {
+		t.Errorf("it waits on: %+v", w.Migration.Status.Conditions)
 	}
 }
 
@@ -149,9 +152,9 @@ func TestBackoff_Exceptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := automaticAfter(t, "ffff")
-			change(w.migration)
-			if w.passes(); w.pods["dst"] == nil {
-				t.Errorf("it waits: %+v", w.migration.Status.Conditions)
+			change(w.Migration)
+			if w.Passes(); w.Pods["dst"] == nil {
+				t.Errorf("it waits: %+v", w.Migration.Status.Conditions)
 			}
 		})
 	}
@@ -166,11 +169,11 @@ type rivals struct {
 	pods       []types.UID
 }
 
-func (p rivals) seenBy(m, other *v1.VirtualMachineInstanceMigration) Snapshot {
-	s := Snapshot{Migration: m, Others: append(slices.Clone(p.past), other), Now: p.now, Config: Config{}.WithDefaults()}
+func (p rivals) seenBy(m, other *v1.VirtualMachineInstanceMigration) migration.Snapshot {
+	s := migration.Snapshot{Migration: m, Others: append(slices.Clone(p.past), other), Now: p.now, Config: migration.Config{}.WithDefaults()}
 	s.Targets = slices.DeleteFunc(slices.Clone(p.pods), func(u types.UID) bool { return u == m.UID })
 	if slices.Contains(p.pods, m.UID) {
-		s.TargetPod = (&world{}).newPod("dst", "", m.UID)
+		s.TargetPod = (&migrationworld.World{}).NewPod("dst", "", m.UID)
 	}
 	return s
 }
@@ -216,16 +219,16 @@ func TestUserMigration_OvertakesBackoff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.others = past(v1.EvacuationMigrationAnnotation, "ff")
+			w.Others = past(v1.EvacuationMigrationAnnotation, "ff")
 			auto := newMigration("auto", "auto")
 			auto.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
 			auto.Status.Phase = tc.phase
-			w.others = append(w.others, auto)
-			w.now = start.Add(tc.made)
-			w.migration.CreationTimestamp = metav1.NewTime(w.now)
-			w.passes()
-			if waits := w.reason() == ReasonWaitingForMigration; waits != tc.waits || (w.pods["dst"] == nil) != tc.waits {
-				t.Errorf("reason %q, target Pod %v; waiting is to be %v", w.reason(), w.pods["dst"], tc.waits)
+			w.Others = append(w.Others, auto)
+			w.Now = start.Add(tc.made)
+			w.Migration.CreationTimestamp = metav1.NewTime(w.Now)
+			w.Passes()
+			if waits := w.Reason() == migration.ReasonWaitingForMigration; waits != tc.waits || (w.Pods["dst"] == nil) != tc.waits {
+				t.Errorf("reason %q, target Pod %v; waiting is to be %v", w.Reason(), w.Pods["dst"], tc.waits)
 			}
 		})
 	}

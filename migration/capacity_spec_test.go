@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -12,17 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // guestOn is a snapshot of a migration in the phase, whose VMI is on the node.
-func guestOn(name, node string, ph v1.VirtualMachineInstanceMigrationPhase) Snapshot {
+func guestOn(name, node string, ph v1.VirtualMachineInstanceMigrationPhase) migration.Snapshot {
 	m := newMigration(name, types.UID(name))
 	m.Labels = map[string]string{v1.MigrationSelectorLabel: "guest"}
 	m.Finalizers = []string{v1.VirtualMachineInstanceMigrationFinalizer}
 	m.Status.Phase = ph
-	return Snapshot{
-		Migration: m, Config: Config{}.WithDefaults(), SourcePod: &corev1.Pod{},
+	return migration.Snapshot{
+		Migration: m, Config: migration.Config{}.WithDefaults(), SourcePod: &corev1.Pod{},
 		VMI: &v1.VirtualMachineInstance{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: types.UID("guest-" + name), Labels: map[string]string{v1.NodeNameLabel: node}},
 			Status:     v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: node},
@@ -31,7 +32,7 @@ func guestOn(name, node string, ph v1.VirtualMachineInstanceMigrationPhase) Snap
 }
 
 // withPod adds a target Pod, which no node takes if it is stuck.
-func withPod(s Snapshot, stuck bool) Snapshot {
+func withPod(s migration.Snapshot, stuck bool) migration.Snapshot {
 	s.TargetPod = &corev1.Pod{}
 	if stuck {
 		s.TargetPod.Status.Conditions = []corev1.PodCondition{{
@@ -43,14 +44,14 @@ func withPod(s Snapshot, stuck bool) Snapshot {
 
 // handedOff says that the VMI was handed off from one node to another, where
 // it is now.
-func handedOff(s Snapshot, from, to string) Snapshot {
+func handedOff(s migration.Snapshot, from, to string) migration.Snapshot {
 	s.VMI.Status.NodeName = to
 	s.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: s.Migration.UID, SourceNode: from, TargetNode: to}
 	return s
 }
 
-func others(n int, build func(i int) Snapshot) []Snapshot {
-	var out []Snapshot
+func others(n int, build func(i int) migration.Snapshot) []migration.Snapshot {
+	var out []migration.Snapshot
 	for i := range n {
 		out = append(out, build(i))
 	}
@@ -60,26 +61,26 @@ func others(n int, build func(i int) Snapshot) []Snapshot {
 // TestS14Capacity are the rows of the specification on which migrations may start.
 // The candidate is pending, has no target Pod, and its VMI is on node S.
 func TestS14Capacity(t *testing.T) {
-	scheduling := func(node string) func(int) Snapshot {
-		return func(i int) Snapshot {
+	scheduling := func(node string) func(int) migration.Snapshot {
+		return func(i int) migration.Snapshot {
 			if node == "" {
 				node = fmt.Sprint("n", i)
 			}
 			return withPod(guestOn(fmt.Sprint("o", node, i), node, v1.MigrationScheduling), false)
 		}
 	}
-	distinct := func(n int, ph v1.VirtualMachineInstanceMigrationPhase) []Snapshot {
-		return others(n, func(i int) Snapshot {
+	distinct := func(n int, ph v1.VirtualMachineInstanceMigrationPhase) []migration.Snapshot {
+		return others(n, func(i int) migration.Snapshot {
 			return withPod(guestOn(fmt.Sprint(ph, i), fmt.Sprint(ph, i), ph), false)
 		})
 	}
-	moved := others(2, func(i int) Snapshot {
+	moved := others(2, func(i int) migration.Snapshot {
 		return handedOff(withPod(guestOn(fmt.Sprint("moved", i), "T", v1.MigrationRunning), false), "S", "T")
 	})
 	later := guestOn("later", "L", v1.MigrationPending)
 	later.Migration.CreationTimestamp = metav1.NewTime(start.Add(30 * time.Second))
 	for name, tc := range map[string]struct {
-		others []Snapshot
+		others []migration.Snapshot
 		want   bool
 	}{
 		"S14/53 4 scheduling on distinct nodes, 2 pending without Pods": {append(distinct(4, v1.MigrationScheduling), later), true},
@@ -93,7 +94,7 @@ func TestS14Capacity(t *testing.T) {
 		"S14/59 5 elsewhere":                                            {distinct(5, v1.MigrationScheduling), false},
 		"S14/62 one that is finished holds nothing": {append(distinct(4, v1.MigrationScheduling),
 			withPod(guestOn("finished", "S", v1.MigrationSucceeded), false)), true},
-		"S14/125 5 unschedulable targets do not keep one that is feasible": {others(5, func(i int) Snapshot {
+		"S14/125 5 unschedulable targets do not keep one that is feasible": {others(5, func(i int) migration.Snapshot {
 			return withPod(guestOn(fmt.Sprint("stuck", i), fmt.Sprint("n", i), v1.MigrationScheduling), true)
 		}), true},
 	} {

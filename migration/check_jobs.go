@@ -11,9 +11,9 @@ import (
 	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// CheckBackup waits until no backup of the VMI is in progress: a hypervisor runs either a
+// checkBackup waits until no backup of the VMI is in progress: a hypervisor runs either a
 // backup job or a migration.
-func CheckBackup(s Snapshot) Finding {
+func checkBackup(s Snapshot) Finding {
 	b := runningBackup(s.VMI)
 	if b == nil {
 		return Finding{}
@@ -50,21 +50,21 @@ func (d refusal) abortBackup() {
 	case d.s.BackupAborted:
 		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "abort of the VMI's backup requested")
 	case err != nil:
-		d.emitOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
+		d.emitOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: eventBackupAbortFailed, Message: err.Error()})
 	default:
 		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: b.BackupName, Event: &Event{
-			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("Requested abort of backup %q for migration %q", b.BackupName, d.s.Migration.Name),
+			OnVMI: true, Reason: eventBackupAborted, Message: fmt.Sprintf("Requested abort of backup %q for migration %q", b.BackupName, d.s.Migration.Name),
 		}})
 	}
 }
 
-// CheckUtilityVolumes waits until the VMI's utility volumes are detached, at most for the
+// checkUtilityVolumes waits until the VMI's utility volumes are detached, at most for the
 // timeout, which starts at the migration's creation.
-func CheckUtilityVolumes(s Snapshot) Finding {
+func checkUtilityVolumes(s Snapshot) Finding {
 	if s.VMI == nil || len(s.VMI.Spec.UtilityVolumes) == 0 {
 		return Finding{}
 	}
-	f := later(ReasonUtilityVolumes, fmt.Sprintf("%d utility volumes are attached", len(s.VMI.Spec.UtilityVolumes)), "they must be detached")
+	f := later(reasonUtilityVolumes, fmt.Sprintf("%d utility volumes are attached", len(s.VMI.Spec.UtilityVolumes)), "they must be detached")
 	f.Object = "VirtualMachineInstance " + s.VMI.Name
 	if s.acting() {
 		return f // bounded by its phase
@@ -73,7 +73,7 @@ func CheckUtilityVolumes(s Snapshot) Finding {
 	f.Until = s.Migration.CreationTimestamp.Add(limit)
 	f.Unblock = "they must be detached before " + clock(f.Until)
 	if !s.Now.Before(f.Until) {
-		return never(ReasonUtilityVolumes, fmt.Sprintf("%s, still after %s", f.Message, limit), "detach them, then create the migration again")
+		return never(reasonUtilityVolumes, fmt.Sprintf("%s, still after %s", f.Message, limit), "detach them, then create the migration again")
 	}
 	return f
 }
@@ -102,11 +102,11 @@ func (d refusal) blocked(f Finding) phase {
 	switch f.Reason {
 	case ReasonBackup:
 		d.abortBackup()
-	case ReasonUtilityVolumes:
-		d.mark(v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes, ReasonUtilityVolumes, "utility volumes are attached to the VMI")
-		d.emitOnce(f.Reason, Event{Warning: true, Reason: EventUtilityVolumes, Message: f.Text()})
+	case reasonUtilityVolumes:
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes, reasonUtilityVolumes, "utility volumes are attached to the VMI")
+		d.emitOnce(f.Reason, Event{Warning: true, Reason: eventUtilityVolumes, Message: f.Text()})
 	case ReasonBackoff:
-		d.emitOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: EventBackoff, Message: f.Text()})
+		d.emitOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: eventBackoff, Message: f.Text()})
 	}
 	return d.stay(OwnerController, f.Reason, f.Text())
 }
@@ -117,7 +117,7 @@ func (d refusal) unblocked() {
 	if r != ReasonBackup {
 		dropCondition(st, v1.VirtualMachineInstanceMigrationBlockedByBackup)
 	}
-	if r != ReasonUtilityVolumes {
+	if r != reasonUtilityVolumes {
 		dropCondition(st, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes)
 	}
 	if st.Phase != v1.MigrationPending {

@@ -14,10 +14,10 @@ import (
 // bridged Pod network may change during a migration.
 const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// CheckMigratable follows the VMI's condition LiveMigratable. While the node has not reported
+// checkMigratable follows the VMI's condition LiveMigratable. While the node has not reported
 // it, the spec and status are judged instead; conditions that only the node knows do not block
 // then. Local disks do not block a migration to another cluster.
-func CheckMigratable(s Snapshot) Finding {
+func checkMigratable(s Snapshot) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"strings"
@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
 // onClaim makes the VMI's status describe the claim of volume disk.
@@ -57,7 +59,7 @@ func TestCheckMigratable_WithoutCondition(t *testing.T) {
 		"masquerade":          {interfaceOf(v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}), ""},
 		"a plugin of unknown": {interfaceOf(v1.InterfaceBindingMethod{}), ""},
 		"bridge, allowed": {all(interfaceOf(v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}), func(vmi *v1.VirtualMachineInstance) {
-			vmi.Annotations[allowBridgeMigration] = ""
+			vmi.Annotations[migration.AllowBridgeMigration] = ""
 		}), ""},
 		"bridge to another network": {all(interfaceOf(v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}), func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Networks[0].NetworkSource = v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "x"}}
@@ -96,14 +98,14 @@ func TestCheckMigratable_WithoutCondition(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			tc.given(w.vmi)
-			f := CheckMigratable(w.snapshot())
+			tc.given(w.VMI)
+			f := checkNamed("migratable").Judge(w.Snapshot())
 			if f.Blocked != (tc.want != "") || !strings.Contains(f.Message, tc.want+":") && tc.want != "" {
 				t.Errorf("finding is %+v, want reason %q", f, tc.want)
 			}
 			// The word of the node counts.
-			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}}
-			if f := CheckMigratable(w.snapshot()); f.Blocked {
+			w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}}
+			if f := checkNamed("migratable").Judge(w.Snapshot()); f.Blocked {
 				t.Errorf("the node is contradicted: %+v", f)
 			}
 		})

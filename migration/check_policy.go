@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// CheckPolicy waits until the MigrationPolicy in force for the VMI has only values that
+// checkPolicy waits until the MigrationPolicy in force for the VMI has only values that
 // can be applied.
-func CheckPolicy(s Snapshot) Finding {
+func checkPolicy(s Snapshot) Finding {
 	if err := s.Resolution.Err; err != nil {
 		return later(ReasonPolicyInvalid, fmt.Sprintf("MigrationPolicy %q, in force for the VMI, is invalid: %s: %s", err.Policy, err.Field, err.Problem), err.Remedy)
 	}

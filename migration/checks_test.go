@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"errors"
@@ -12,13 +12,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
 // What KubeVirt's webhook refuses at creation fails, or waits, where there is no webhook.
 func TestRejection_WithoutWebhook(t *testing.T) {
 	notMigratable := func(reason string) func(*world) {
 		return func(w *world) {
-			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+			w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 				Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: reason, Message: "why",
 			}}
 		}
@@ -27,52 +29,52 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		return func(w *world) {
 			o := newMigration("a", "another")
 			o.Status.Phase = phase
-			w.others = append(w.others, o)
+			w.Others = append(w.Others, o)
 		}
 	}
 	for name, tc := range map[string]struct {
 		given func(*world)
 		phase v1.VirtualMachineInstanceMigrationPhase
-		want  Reason
+		want  migration.Reason
 	}{
-		"S14/1 no name":                  {func(w *world) { w.migration.Spec.VMIName, w.vmi = "", nil }, v1.MigrationFailed, ReasonGuestNotFound},
-		"S14/2 no guest":                 {func(w *world) { w.vmi = nil }, v1.MigrationFailed, ReasonGuestNotFound},
-		"S14/4 not migratable":           {notMigratable("CPUModeLiveMigratable"), v1.MigrationFailed, ReasonNotMigratable},
-		"local disks":                    {notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable), v1.MigrationFailed, ReasonNotMigratable},
-		"S14/7 another is not finished":  {another(v1.MigrationScheduling), v1.MigrationPending, ReasonWaitingForMigration},
-		"S14/7 another is finished":      {another(v1.MigrationFailed), v1.MigrationScheduling, ReasonWaitingForTargetPod},
-		"S14/8 a priority set by a user": {func(w *world) { w.migration.Spec.Priority = new(v1.PrioritySystemCritical) }, v1.MigrationScheduling, ReasonWaitingForTargetPod},
+		"S14/1 no name":                  {func(w *world) { w.Migration.Spec.VMIName, w.VMI = "", nil }, v1.MigrationFailed, migration.ReasonGuestNotFound},
+		"S14/2 no guest":                 {func(w *world) { w.VMI = nil }, v1.MigrationFailed, migration.ReasonGuestNotFound},
+		"S14/4 not migratable":           {notMigratable("CPUModeLiveMigratable"), v1.MigrationFailed, migration.ReasonNotMigratable},
+		"local disks":                    {notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable), v1.MigrationFailed, migration.ReasonNotMigratable},
+		"S14/7 another is not finished":  {another(v1.MigrationScheduling), v1.MigrationPending, migration.ReasonWaitingForMigration},
+		"S14/7 another is finished":      {another(v1.MigrationFailed), v1.MigrationScheduling, "WaitingForTargetPod"},
+		"S14/8 a priority set by a user": {func(w *world) { w.Migration.Spec.Priority = new(v1.PrioritySystemCritical) }, v1.MigrationScheduling, "WaitingForTargetPod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tc.given(w)
-			w.passes()
-			if w.migration.Status.Phase != tc.phase || w.reason() != tc.want {
-				t.Errorf("phase %q, reason %q; want %q, %q", w.migration.Status.Phase, w.reason(), tc.phase, tc.want)
+			w.Passes()
+			if w.Migration.Status.Phase != tc.phase || w.Reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want %q, %q", w.Migration.Status.Phase, w.Reason(), tc.phase, tc.want)
 			}
 		})
 	}
 	t.Run("S14/5 local disks do not keep a guest in the cluster", func(t *testing.T) {
 		w := newWorld(t)
 		notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable)(w)
-		w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
-		if f := CheckMigratable(w.snapshot()); f.Blocked {
+		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
+		if f := checkNamed("migratable").Judge(w.Snapshot()); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
-		w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "x"}
-		if f := CheckMigratable(w.snapshot()); !f.Blocked {
+		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "x"}
+		if f := checkNamed("migratable").Judge(w.Snapshot()); !f.Blocked {
 			t.Error("with both sides set it stays in the cluster")
 		}
 	})
 	t.Run("S14/10 the two sides name different migrations", func(t *testing.T) {
 		w := newWorld(t)
-		w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
-		w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "y"}
-		if f := CheckSpec(w.snapshot()); !f.Blocked || f.Temporary || f.Reason != ReasonInvalidSpec {
+		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
+		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "y"}
+		if f := checkNamed("spec").Judge(w.Snapshot()); !f.Blocked || f.Temporary || f.Reason != "InvalidSpec" {
 			t.Errorf("finding is %+v", f)
 		}
-		w.migration.Spec.Receive.MigrationID = "x"
-		if f := CheckSpec(w.snapshot()); f.Blocked {
+		w.Migration.Spec.Receive.MigrationID = "x"
+		if f := checkNamed("spec").Judge(w.Snapshot()); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
 	})
@@ -80,11 +82,11 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 
 func TestEvaluator_All(t *testing.T) {
 	w := newWorld(t)
-	w.vmi.Status.Phase = v1.Scheduled
-	w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}}
-	s := w.snapshot()
-	s.Config.Evaluator = append(DefaultChecks(), Check{"office hours", func(Snapshot) Finding {
-		return Finding{Blocked: true, Temporary: true, Reason: "Office", Until: start.Add(time.Hour)}
+	w.VMI.Status.Phase = v1.Scheduled
+	w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}}
+	s := w.Snapshot()
+	s.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"office hours", func(migration.Snapshot) migration.Finding {
+		return migration.Finding{Blocked: true, Temporary: true, Reason: "Office", Until: start.Add(time.Hour)}
 	}})
 	var names, blocked []string
 	for _, f := range s.Config.Checks().All(s) {
@@ -93,22 +95,22 @@ func TestEvaluator_All(t *testing.T) {
 			blocked = append(blocked, f.Check)
 		}
 	}
-	if len(names) != len(order)+len(DefaultChecks())+1 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) || slices.Contains(names, "") {
+	if len(names) != len(migration.Config{Evaluator: migration.Evaluator{}}.Checks())+len(migration.DefaultChecks())+1 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) || slices.Contains(names, "") {
 		t.Errorf("findings are of %q", names)
 	}
 	if d := cmp.Diff([]string{"running", "utility volumes", "office hours"}, blocked); d != "" {
 		t.Errorf("blocked (-want +got):\n%s", d)
 	}
-	if f := s.Config.evaluate(s); f.Check != "running" || f.Reason != ReasonWaitingForGuest {
+	if f := s.Config.Evaluate(s); f.Check != "running" || f.Reason != migration.ReasonWaitingForGuest {
 		t.Errorf("what decides is %+v", f)
 	}
 }
 
 func TestUtilityVolumes(t *testing.T) {
-	attached := func(w *world) { w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }
+	attached := func(w *world) { w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }
 	annotated := func(w *world) {
 		attached(w)
-		w.migration.Annotations = map[string]string{v1.MigrationUtilityVolumesTimeoutSecondsAnnotation: "60"}
+		w.Migration.Annotations = map[string]string{v1.MigrationUtilityVolumesTimeoutSecondsAnnotation: "60"}
 	}
 	for name, tc := range map[string]struct {
 		given func(*world)
@@ -121,23 +123,23 @@ func TestUtilityVolumes(t *testing.T) {
 		"S14/74 too late by annotation": {annotated, 65 * time.Second, v1.MigrationFailed},
 		"too late by the cluster's configuration": {func(w *world) {
 			attached(w)
-			w.config.Cluster = &v1.MigrationConfiguration{UtilityVolumesTimeout: new(int64(5))}
+			w.Config.Cluster = &v1.MigrationConfiguration{UtilityVolumesTimeout: new(int64(5))}
 		}, 5 * time.Second, v1.MigrationFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pass()
+			w.Pass()
 			tc.given(w)
-			w.now = start.Add(tc.age)
-			plan := w.passes()
-			if w.migration.Status.Phase != tc.phase || w.reason() != ReasonUtilityVolumes {
-				t.Fatalf("phase %q, reason %q; want %q", w.migration.Status.Phase, w.reason(), tc.phase)
+			w.Now = start.Add(tc.age)
+			plan := w.Passes()
+			if w.Migration.Status.Phase != tc.phase || w.Reason() != "UtilityVolumesPresent" {
+				t.Fatalf("phase %q, reason %q; want %q", w.Migration.Status.Phase, w.Reason(), tc.phase)
 			}
-			marked := Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil
+			marked := migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil
 			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.Wake.Equal(start.Add(150*time.Second)) {
 				t.Errorf("condition is there: %v; wake is %s", marked, plan.Wake)
 			}
-			emitted := slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == EventUtilityVolumes })
+			emitted := slices.ContainsFunc(w.Events, func(e migration.Event) bool { return e.Reason == "UtilityVolumeMigrationPending" })
 			if emitted != marked {
 				t.Errorf("event was emitted: %v", emitted)
 			}
@@ -146,18 +148,18 @@ func TestUtilityVolumes(t *testing.T) {
 	t.Run("S14/74 removed", func(t *testing.T) {
 		w := newWorld(t)
 		attached(w)
-		w.passes()
-		w.vmi.Spec.UtilityVolumes = nil
-		w.passes()
-		if w.migration.Status.Phase != v1.MigrationScheduling || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil {
-			t.Errorf("phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+		w.Passes()
+		w.VMI.Spec.UtilityVolumes = nil
+		w.Passes()
+		if w.Migration.Status.Phase != v1.MigrationScheduling || migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil {
+			t.Errorf("phase %q, conditions %+v", w.Migration.Status.Phase, w.Migration.Status.Conditions)
 		}
 	})
 }
 
 // backingUp makes the VMI's backup one that is in progress, or has completed.
 func backingUp(w *world, completed bool) {
-	w.vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
+	w.VMI.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
 		BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "nightly", Completed: completed},
 	}
 }
@@ -165,57 +167,57 @@ func backingUp(w *world, completed bool) {
 func TestBackup_BlocksMigration(t *testing.T) {
 	w := newWorld(t)
 	backingUp(w, false)
-	w.config.AbortBackups = true
-	w.passes()
-	if w.reason() != ReasonBackup || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
-		t.Fatalf("conditions are %+v", w.migration.Status.Conditions)
+	w.Config.AbortBackups = true
+	w.Passes()
+	if w.Reason() != migration.ReasonBackup || migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
+		t.Fatalf("conditions are %+v", w.Migration.Status.Conditions)
 	}
 	backingUp(w, true)
-	w.passes()
-	if w.migration.Status.Phase != v1.MigrationScheduling || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil {
-		t.Errorf("S14/77: phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+	w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationScheduling || migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil {
+		t.Errorf("S14/77: phase %q, conditions %+v", w.Migration.Status.Phase, w.Migration.Status.Conditions)
 	}
 }
 
 func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	w := newWorld(t)
-	w.config.AbortBackups = true
-	w.migration.Spec.Priority = new(v1.PrioritySystemCritical)
-	w.pass()
+	w.Config.AbortBackups = true
+	w.Migration.Spec.Priority = new(v1.PrioritySystemCritical)
+	w.Pass()
 	backingUp(w, false)
-	aborts := func(s Snapshot) (Plan, int) {
-		plan := Decide(s, w.now)
-		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a Action) bool { return a.Kind != AbortBackup }))
+	aborts := func(s migration.Snapshot) (migration.Plan, int) {
+		plan := migration.Decide(s, w.Now)
+		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a migration.Action) bool { return a.Kind != migration.AbortBackup }))
 	}
-	plan, n := aborts(w.snapshot())
-	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != EventBackupAborted {
+	plan, n := aborts(w.Snapshot())
+	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != "BackupAbortedForMigration" {
 		t.Fatalf("plan is %+v", plan.Actions)
 	}
 
-	failed := w.snapshot()
-	failed.Failures = map[ActionKind]error{AbortBackup: errors.New("no route")}
+	failed := w.Snapshot()
+	failed.Failures = map[migration.ActionKind]error{migration.AbortBackup: errors.New("no route")}
 	plan, n = aborts(failed)
-	if n != 0 || Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != EventBackupAbortFailed {
+	if n != 0 || migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != "BackupAbortFailed" {
 		t.Errorf("after a failure: conditions %+v, events %+v", plan.Status.Conditions, plan.Events)
 	}
-	w.migration.Status = plan.Status
-	if _, n = aborts(w.snapshot()); n != 1 {
+	w.Migration.Status = plan.Status
+	if _, n = aborts(w.Snapshot()); n != 1 {
 		t.Error("a failed abort is not tried again")
 	}
-	failed = w.snapshot()
-	failed.Failures = map[ActionKind]error{AbortBackup: errors.New("still no route")}
+	failed = w.Snapshot()
+	failed.Failures = map[migration.ActionKind]error{migration.AbortBackup: errors.New("still no route")}
 	if plan, _ = aborts(failed); len(plan.Events) > 0 {
 		t.Errorf("each failed abort is reported: %+v", plan.Events)
 	}
 
-	done := w.snapshot()
+	done := w.Snapshot()
 	done.BackupAborted = true
 	plan, _ = aborts(done)
-	if Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
+	if migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
 		t.Errorf("conditions are %+v", plan.Status.Conditions)
 	}
-	w.migration.Status = plan.Status
-	if plan, n = aborts(w.snapshot()); n != 0 || plan.Reason != ReasonBackup {
+	w.Migration.Status = plan.Status
+	if plan, n = aborts(w.Snapshot()); n != 0 || plan.Reason != migration.ReasonBackup {
 		t.Errorf("the abort is asked for again: %+v", plan)
 	}
 }
@@ -223,29 +225,29 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 func TestAbortBackup_NotSupported(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"only a check of one's own knows of it": func(w *world) {
-			w.vmi.Status.ChangedBlockTracking = nil
-			w.config.Evaluator = append(DefaultChecks(), Check{"archive", func(Snapshot) Finding {
-				return Finding{Blocked: true, Temporary: true, Reason: ReasonBackup}
+			w.VMI.Status.ChangedBlockTracking = nil
+			w.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"archive", func(migration.Snapshot) migration.Finding {
+				return migration.Finding{Blocked: true, Temporary: true, Reason: migration.ReasonBackup}
 			}})
 		},
-		"not critical": func(w *world) { w.migration.Spec.Priority = new(v1.PriorityUserTriggered) },
-		"nobody can":   func(w *world) { w.config.AbortBackups = false },
+		"not critical": func(w *world) { w.Migration.Spec.Priority = new(v1.PriorityUserTriggered) },
+		"nobody can":   func(w *world) { w.Config.AbortBackups = false },
 		"backing off": func(w *world) {
-			w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: ""}
-			w.others = past(v1.EvacuationMigrationAnnotation, "ff")
+			w.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: ""}
+			w.Others = past(v1.EvacuationMigrationAnnotation, "ff")
 		},
-		"another of its guest's runs": func(w *world) { w.others = append(w.others, newMigration("a", "another")) },
-		"being deleted":               func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: start} },
+		"another of its guest's runs": func(w *world) { w.Others = append(w.Others, newMigration("a", "another")) },
+		"being deleted":               func(w *world) { w.Migration.DeletionTimestamp = &metav1.Time{Time: start} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.config.AbortBackups = true
-			w.migration.Spec.Priority = new(v1.PrioritySystemCritical)
-			w.pass()
+			w.Config.AbortBackups = true
+			w.Migration.Spec.Priority = new(v1.PrioritySystemCritical)
+			w.Pass()
 			backingUp(w, false)
 			change(w)
-			for _, a := range Decide(w.snapshot(), w.now).Actions {
-				if a.Kind == AbortBackup {
+			for _, a := range migration.Decide(w.Snapshot(), w.Now).Actions {
+				if a.Kind == migration.AbortBackup {
 					t.Error("the backup is aborted")
 				}
 			}
@@ -264,13 +266,13 @@ func BenchmarkEvaluate(b *testing.B) {
 	claim.Spec.Networks = []v1.Network{{Name: "net", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}}}}
 	claim.Labels = map[string]string{v1.NodeNameLabel: sourceNode}
 	claim.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Relaxed: &v1.FeatureState{Enabled: &yes}}}
-	s := Snapshot{Migration: newMigration("m", ourUID), VMI: claim, SourcePod: &corev1.Pod{}, Now: start, Config: Config{}.WithDefaults()}
+	s := migration.Snapshot{Migration: newMigration("m", ourUID), VMI: claim, SourcePod: &corev1.Pod{}, Now: start, Config: migration.Config{}.WithDefaults()}
 	s.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
 	s.Others = past(v1.WorkloadUpdateMigrationAnnotation, "ffsff")
 	s.Now = start.Add(time.Hour)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := s.Config.evaluate(s); f.Blocked {
+		if f := s.Config.Evaluate(s); f.Blocked {
 			b.Fatal(f)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -8,19 +8,21 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 )
 
 // survive runs a pass and reports whether it crashed.
 func (w *world) survive() (crashed bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			if _, ours := p.(crash); !ours {
+			if _, ours := p.(migrationworld.Crash); !ours {
 				panic(p)
 			}
 			crashed = true
 		}
 	}()
-	w.pass()
+	w.Pass()
 	return false
 }
 
@@ -30,34 +32,34 @@ func (w *world) play(act func(*world)) {
 	w.t.Helper()
 	for range 30 {
 		if w.survive() {
-			w.restart()
+			w.Restart()
 		}
 		act(w)
-		w.podBecomesReady(targetNode)
-		w.targetPrepares()
+		w.PodBecomesReady(targetNode)
+		w.TargetPrepares()
 		if w.survive() {
-			w.restart()
+			w.Restart()
 		}
-		w.sourceBegins()
+		w.SourceBegins()
 		if w.survive() {
-			w.restart()
+			w.Restart()
 		}
-		w.targetTakesOver()
+		w.TargetTakesOver()
 	}
-	w.crashAfter = 0
-	w.passes()
+	w.CrashAfter = 0
+	w.Passes()
 }
 
 func TestCrash_OutcomeUnchanged(t *testing.T) {
 	calm := newWorld(t)
 	calm.play(func(*world) {})
-	for at := 1; at <= calm.writes; at++ {
+	for at := 1; at <= calm.Writes; at++ {
 		t.Run(fmt.Sprintf("after write %d", at), func(t *testing.T) {
 			w := newWorld(t)
-			w.crashAfter = at
+			w.CrashAfter = at
 			w.play(func(*world) {})
-			if w.migration.Status.Phase != v1.MigrationSucceeded {
-				t.Errorf("phase is %q (%s), want Succeeded", w.migration.Status.Phase, w.reason())
+			if w.Migration.Status.Phase != v1.MigrationSucceeded {
+				t.Errorf("phase is %q (%s), want Succeeded", w.Migration.Status.Phase, w.Reason())
 			}
 			w.mustBeAt(targetNode)
 		})
@@ -69,21 +71,21 @@ func TestCrash_AbortLeavesOneOwner(t *testing.T) {
 		for at := 1; at <= 12; at++ {
 			t.Run(fmt.Sprintf("from %s after write %d", ph, at), func(t *testing.T) {
 				w := newWorld(t)
-				w.until(ph)
-				w.writes, w.crashAfter = 0, at
-				w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+				w.Until(ph)
+				w.Writes, w.CrashAfter = 0, at
+				w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 				w.play(func(w *world) {
-					if ph == v1.MigrationRunning && w.vmi.Status.MigrationState.AbortRequested {
-						w.sourceReverts("aborted by request")
+					if ph == v1.MigrationRunning && w.VMI.Status.MigrationState.AbortRequested {
+						w.SourceReverts("aborted by request")
 					}
 				})
-				switch w.migration.Status.Phase {
+				switch w.Migration.Status.Phase {
 				case v1.MigrationFailed:
 					w.mustBeAt(sourceNode)
 				case v1.MigrationSucceeded:
 					w.mustBeAt(targetNode)
 				default:
-					t.Errorf("phase is %q, want an end", w.migration.Status.Phase)
+					t.Errorf("phase is %q, want an end", w.Migration.Status.Phase)
 				}
 			})
 		}

@@ -32,9 +32,9 @@ func (d exchange) decide() phase {
 		}
 		if orphan := d.s.orphan(); orphan != nil {
 			stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
-			return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
+			return d.stay(OwnerController, reasonCancelling, "canceling an orphaned migration")
 		}
-		if f := CheckRunning(d.s); d.sends() && f.Blocked {
+		if f := checkRunning(d.s); d.sends() && f.Blocked {
 			return refusal(d).blocked(f) // a migration under way needs its state
 		}
 		d.act(Action{Kind: ChangeVMI, Why: "report to the other cluster", Change: &VMIChange{State: d.firstHalf()}})
@@ -44,7 +44,7 @@ func (d exchange) decide() phase {
 		return v1.MigrationPending
 	}
 	if text := d.obstruction(); text != "" {
-		d.explain("", ReasonSynchronizing, d.plan.Message+": "+text)
+		d.explain("", reasonSynchronizing, d.plan.Message+": "+text)
 	}
 	return d.plan.Status.Phase
 }

@@ -11,10 +11,10 @@ import (
 // FeatureGate is the gate of the KubeVirt object that enables sending and receiving.
 const FeatureGate = "DecentralizedLiveMigration"
 
-// CheckDecentralized checks that a migration between clusters or namespaces is enabled and
+// checkDecentralized checks that a migration between clusters or namespaces is enabled and
 // complete, and that its VMI can be sent or received. With both spec.sendTo and spec.receive
 // a migration is local.
-func CheckDecentralized(s Snapshot) Finding {
+func checkDecentralized(s Snapshot) Finding {
 	m := s.Migration
 	to, from := m.Spec.SendTo, m.Spec.Receive
 	switch {
@@ -26,9 +26,9 @@ func CheckDecentralized(s Snapshot) Finding {
 	case !m.IsDecentralized():
 		return Finding{}
 	case to != nil && (to.MigrationID == "" || to.ConnectURL == ""):
-		return never(ReasonInvalidSpec, "spec.sendTo.migrationID, spec.sendTo.connectURL: Required value", "create a migration with both")
+		return never(reasonInvalidSpec, "spec.sendTo.migrationID, spec.sendTo.connectURL: Required value", "create a migration with both")
 	case from != nil && from.MigrationID == "":
-		return never(ReasonInvalidSpec, "spec.receive.migrationID: Required value", "create a migration with it")
+		return never(reasonInvalidSpec, "spec.receive.migrationID: Required value", "create a migration with it")
 	}
 	return checkTraveller(s)
 }
@@ -40,7 +40,7 @@ func checkTraveller(s Snapshot) Finding {
 	}
 	if s.Migration.IsDecentralizedTarget() && s.VMI.Annotations[v1.CreateMigrationTarget] != "true" {
 		// It runs here, or will be started here; receiving would run it twice.
-		return never(ReasonNotReceivable, fmt.Sprintf("VirtualMachineInstance %q was not created to receive a migration", s.VMI.Name),
+		return never(reasonNotReceivable, fmt.Sprintf("VirtualMachineInstance %q was not created to receive a migration", s.VMI.Name),
 			"create it with the annotation "+v1.CreateMigrationTarget+`: "true"`)
 	}
 	for _, v := range s.VMI.Status.VolumeStatus {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // TestTwoClusters_Model runs both controllers and all between them in random order, with
@@ -26,7 +27,7 @@ func TestTwoClusters_Model(t *testing.T) {
 	for seed := range seeds {
 		m := &model{clusters: newClusters(t, seed%3 == 0), random: rand.New(rand.NewPCG(uint64(seed), 1)), t: t, seed: seed}
 		m.run()
-		ends[fmt.Sprintf("%s/%s", m.from.migration.Status.Phase, m.to.migration.Status.Phase)]++
+		ends[fmt.Sprintf("%s/%s", m.from.Migration.Status.Phase, m.to.Migration.Status.Phase)]++
 	}
 	t.Logf("ends: %v", ends)
 	for _, want := range []string{"Succeeded/Succeeded", "Failed/Failed"} {
@@ -102,7 +103,7 @@ func (m *model) step() {
 	case n == 2:
 		m.do(modelStep{"cut", func() { m.cut = true }})
 	case n == 3 && m.at == atSource:
-		m.do(modelStep{"target Pod dies", func() { delete(m.to.pods, "dst") }})
+		m.do(modelStep{"target Pod dies", func() { delete(m.to.Pods, "dst") }})
 	case n < 8:
 		m.do(modelStep{"minutes", func() { m.advance(time.Duration(m.random.IntN(6)) * time.Minute) }})
 	default:
@@ -116,58 +117,58 @@ func (m *model) do(n modelStep) {
 }
 
 func (m *model) deleted(w *world) {
-	if w.migration.DeletionTimestamp == nil && len(w.migration.Finalizers) > 0 {
-		w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+	if w.Migration.DeletionTimestamp == nil && len(w.Migration.Finalizers) > 0 {
+		w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 	}
 }
 
 // advance moves both clocks. What a node sees it says within less than that.
 func (m *model) advance(by time.Duration) {
 	m.targetNodeActs()
-	m.late = m.late || m.at == atTarget && !m.from.migration.IsFinal()
-	m.from.now, m.to.now = m.from.now.Add(by), m.to.now.Add(by)
+	m.late = m.late || m.at == atTarget && !m.from.Migration.IsFinal()
+	m.from.Now, m.to.Now = m.from.Now.Add(by), m.to.Now.Add(by)
 }
 
 func (m *model) controllers() { m.pass(m.from); m.pass(m.to) }
 
 // pass is one of a controller, and checks what every plan must have.
 func (m *model) pass(w *world) {
-	if w.released && w.migration.IsFinal() {
+	if w.Released && w.Migration.IsFinal() {
 		return
 	}
-	had := w.pods["dst"] != nil
-	plan := w.pass()
-	if had && w.pods["dst"] == nil && m.at == atTarget && w == m.to {
+	had := w.Pods["dst"] != nil
+	plan := w.Pass()
+	if had && w.Pods["dst"] == nil && m.at == atTarget && w == m.to {
 		m.fail("the Pod in which the VMI runs was deleted")
 	}
 	bounded := !plan.Deadline.IsZero() || plan.Status.Phase == v1.MigrationRunning ||
-		plan.Reason == ReasonAborting || plan.Reason == ReasonCancelling || plan.Reason == ReasonCompleting
-	if !w.migration.IsFinal() && !bounded {
-		m.fail("phase %s has no deadline: %+v", w.migration.Status.Phase, plan)
+		plan.Reason == "Aborting" || plan.Reason == "Cancelling" || plan.Reason == "Completing"
+	if !w.Migration.IsFinal() && !bounded {
+		m.fail("phase %s has no deadline: %+v", w.Migration.Status.Phase, plan)
 	}
 }
 
 func (m *model) fail(format string, args ...any) {
 	m.t.Helper()
 	m.t.Fatalf("seed %d: %s\nguest at %s, sender %s %q %+v\nreceiver %s %q %+v\nlease %+v\nafter %v", m.seed, fmt.Sprintf(format, args...), m.at,
-		m.from.migration.Status.Phase, m.from.reason(), stateIn(m.from), m.to.migration.Status.Phase, m.to.reason(), stateIn(m.to), m.from.lease(), m.log)
+		m.from.Migration.Status.Phase, m.from.Reason(), stateIn(m.from), m.to.Migration.Status.Phase, m.to.Reason(), stateIn(m.to), m.from.Lease(), m.log)
 }
 
 // check holds after every step.
 func (m *model) check() {
 	m.t.Helper()
 	if m.at == atTarget {
-		if m.to.migration.Status.Phase == v1.MigrationFailed {
+		if m.to.Migration.Status.Phase == v1.MigrationFailed {
 			m.fail("the receiver has failed with the VMI")
 		}
 		return
 	}
 	switch {
-	case m.from.vmi.IsFinal():
+	case m.from.VMI.IsFinal():
 		m.fail("the VMI at the sender has ended before the receiver has the VMI")
-	case m.from.migration.Status.Phase == v1.MigrationSucceeded, m.to.migration.Status.Phase == v1.MigrationSucceeded:
+	case m.from.Migration.Status.Phase == v1.MigrationSucceeded, m.to.Migration.Status.Phase == v1.MigrationSucceeded:
 		m.fail("a migration succeeded without migrating the VMI")
-	case !m.stock && !m.from.lease().MayRun(sourceNode):
+	case !m.stock && !m.from.Lease().MayRun(sourceNode):
 		m.fail("the guest's node may not run it")
 	}
 }
@@ -176,25 +177,25 @@ func (m *model) check() {
 func (m *model) final() {
 	m.t.Helper()
 	m.check()
-	l := m.from.lease()
+	l := m.from.Lease()
 	switch {
-	case m.at == atTarget && m.to.migration.Status.Phase != v1.MigrationSucceeded:
+	case m.at == atTarget && m.to.Migration.Status.Phase != v1.MigrationSucceeded:
 		m.fail("the guest has arrived and the receiver does not say so")
-	case m.at == atTarget && !m.from.migration.IsFinal():
+	case m.at == atTarget && !m.from.Migration.IsFinal():
 		m.fail("the guest has arrived and the sender has not ended")
-	case m.at == atTarget && !m.late && m.from.migration.Status.Phase != v1.MigrationSucceeded:
+	case m.at == atTarget && !m.late && m.from.Migration.Status.Phase != v1.MigrationSucceeded:
 		m.fail("the guest has arrived and the sender does not say so")
-	case m.at == atSource && !m.cut && (m.from.migration.Status.Phase != v1.MigrationFailed || m.to.migration.Status.Phase != v1.MigrationFailed):
+	case m.at == atSource && !m.cut && (m.from.Migration.Status.Phase != v1.MigrationFailed || m.to.Migration.Status.Phase != v1.MigrationFailed):
 		m.fail("the guest stays and both have not ended")
-	case m.at == atSource && stateIn(m.to) != nil && stateIn(m.to).StartTimestamp == nil && !sighted(stateIn(m.to)) && m.to.migration.Status.Phase != v1.MigrationFailed:
+	case m.at == atSource && stateIn(m.to) != nil && stateIn(m.to).StartTimestamp == nil && !migration.Sighted(stateIn(m.to)) && m.to.Migration.Status.Phase != v1.MigrationFailed:
 		m.fail("nothing of the VMI has arrived and the receiver has not ended")
-	case m.at == atSource && m.from.migration.Status.Phase != v1.MigrationFailed:
+	case m.at == atSource && m.from.Migration.Status.Phase != v1.MigrationFailed:
 		m.fail("the guest stays and the sender has not ended")
 	case m.at == atSource && !m.stock && (l.State != handoff.Owned || l.Holder != sourceNode):
 		m.fail("the guest stays and its node does not own it")
-	case m.at == atSource && len(m.from.vmi.Status.MigratedVolumes) > 0:
+	case m.at == atSource && len(m.from.VMI.Status.MigratedVolumes) > 0:
 		m.fail("its claims are still listed as moving")
-	case m.at == atSource && m.to.migration.Status.Phase == v1.MigrationFailed && m.to.pods["dst"] != nil:
+	case m.at == atSource && m.to.Migration.Status.Phase == v1.MigrationFailed && m.to.Pods["dst"] != nil:
 		m.fail("the target Pod is left behind")
 	}
 }

@@ -7,18 +7,18 @@ const OwnerOther Owner = "other cluster"
 
 // Reasons of decentralized migrations.
 const (
-	// ReasonSynchronizing: the other side has not reported enough to continue.
-	ReasonSynchronizing Reason = "Synchronizing"
-	// ReasonWaitingForReceiver: the receiving cluster has no target for the VMI yet.
-	ReasonWaitingForReceiver Reason = "WaitingForReceiver"
-	// ReasonSynchronizeTimeout: the other side did not answer in time.
-	ReasonSynchronizeTimeout Reason = "SynchronizeTimeout"
-	// ReasonReceiverTimeout: the receiving cluster created no target Pod in time.
-	ReasonReceiverTimeout Reason = "ReceiverTimeout"
-	// ReasonOtherReported: the other side reports that the migration has failed.
-	ReasonOtherReported Reason = "OtherClusterReportedFailure"
+	// reasonSynchronizing: the other side has not reported enough to continue.
+	reasonSynchronizing Reason = "Synchronizing"
+	// reasonWaitingForReceiver: the receiving cluster has no target for the VMI yet.
+	reasonWaitingForReceiver Reason = "WaitingForReceiver"
+	// reasonSynchronizeTimeout: the other side did not answer in time.
+	reasonSynchronizeTimeout Reason = "SynchronizeTimeout"
+	// reasonReceiverTimeout: the receiving cluster created no target Pod in time.
+	reasonReceiverTimeout Reason = "ReceiverTimeout"
+	// reasonOtherReported: the other side reports that the migration has failed.
+	reasonOtherReported Reason = "OtherClusterReportedFailure"
 	// ReasonGate: KubeVirt's feature gate DecentralizedLiveMigration is off.
 	ReasonGate Reason = "FeatureGateDisabled"
-	// ReasonNotReceivable: the VMI was not created to be received.
-	ReasonNotReceivable Reason = "GuestNotReceivable"
+	// reasonNotReceivable: the VMI was not created to be received.
+	reasonNotReceivable Reason = "GuestNotReceivable"
 )

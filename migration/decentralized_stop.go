@@ -19,15 +19,15 @@ func (d stop) stopApart(c cause) phase {
 	case s == stayed:
 		return d.fail(c)
 	case s == arrived:
-		return d.stay(d.plan.Owner, ReasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
+		return d.stay(d.plan.Owner, reasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
 	case s == prepared || d.vain():
 		d.callOff(d.s.UID(), c)
-		return d.stay(OwnerController, ReasonCancelling, c.message)
+		return d.stay(OwnerController, reasonCancelling, c.message)
 	}
 	at := receiver(d).answerBy()
 	if !at.IsZero() && !d.now.Before(at) {
 		d.callOff(d.s.UID(), c)
-		return d.stay(OwnerController, ReasonCancelling, c.message)
+		return d.stay(OwnerController, reasonCancelling, c.message)
 	}
 	d.askToAbort()
 	d.due(at, c.reason)
@@ -35,7 +35,7 @@ func (d stop) stopApart(c cause) phase {
 	if d.receives() {
 		owner = OwnerOther
 	}
-	return d.stay(owner, ReasonAborting, "abort requested from the sender: "+c.message)
+	return d.stay(owner, reasonAborting, "abort requested from the sender: "+c.message)
 }
 
 // vain reports whether the VMI can no longer migrate, whatever the other side does: it has

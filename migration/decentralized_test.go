@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"slices"
@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/policy"
 	"github.com/virtloom/virtloom/migration/queue"
 )
@@ -23,8 +24,8 @@ import (
 // stage is where a migration stands and who has to act.
 type stage struct {
 	Phase  v1.VirtualMachineInstanceMigrationPhase
-	Owner  Owner
-	Reason Reason
+	Owner  migration.Owner
+	Reason migration.Reason
 }
 
 // stages runs the controller of the side and the step that is next in turn, and returns
@@ -33,8 +34,8 @@ func stages(w *world, steps []func()) []stage {
 	var got []stage
 	for _, do := range steps {
 		do()
-		plan := w.passes()
-		s := stage{w.migration.Status.Phase, plan.Owner, w.reason()}
+		plan := w.Passes()
+		s := stage{w.Migration.Status.Phase, plan.Owner, w.Reason()}
 		if len(got) == 0 || got[len(got)-1] != s {
 			got = append(got, s)
 		}
@@ -45,40 +46,40 @@ func stages(w *world, steps []func()) []stage {
 func TestDecentralizedPhases(t *testing.T) {
 	p := newClusters(t, false)
 	sent := stages(p.from, []func(){
-		func() {}, func() { p.to.passes(); p.push(); p.to.passes(); p.pull() },
-		func() { p.push(); p.to.passes(); p.targetPodRuns(); p.to.passes(); p.pull() },
+		func() {}, func() { p.to.Passes(); p.push(); p.to.Passes(); p.pull() },
+		func() { p.push(); p.to.Passes(); p.targetPodRuns(); p.to.Passes(); p.pull() },
 		func() { p.targetNodeActs(); p.pull() },
 		p.sourceNodeBegins, func() { p.hypervisorsSwitch(); p.targetNodeActs(); p.pull() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationSynchronizing, OwnerOther, ReasonSynchronizing},
-		{v1.MigrationScheduling, OwnerOther, ReasonWaitingForReceiver},
-		{v1.MigrationPreparingTarget, OwnerOther, ReasonWaitingForTargetNode},
-		{v1.MigrationTargetReady, OwnerSource, ReasonWaitingForSourceNode},
-		{v1.MigrationRunning, OwnerSource, ReasonMoving},
-		{v1.MigrationSucceeded, OwnerNobody, ""},
+		{v1.MigrationSynchronizing, migration.OwnerOther, "Synchronizing"},
+		{v1.MigrationScheduling, migration.OwnerOther, "WaitingForReceiver"},
+		{v1.MigrationPreparingTarget, migration.OwnerOther, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, migration.OwnerSource, "WaitingForSourceNode"},
+		{v1.MigrationRunning, migration.OwnerSource, migration.ReasonMoving},
+		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
 	}, sent); d != "" {
 		t.Errorf("sender (-want +got):\n%s", d)
 	}
 	p = newClusters(t, false)
 	received := stages(p.to, []func(){
-		func() {}, func() { p.from.passes(); p.push() }, func() { p.pull(); p.from.passes(); p.push() },
+		func() {}, func() { p.from.Passes(); p.push() }, func() { p.pull(); p.from.Passes(); p.push() },
 		p.targetPodRuns, p.targetNodeActs,
-		func() { p.pull(); p.from.passes(); p.sourceNodeBegins(); p.push() },
+		func() { p.pull(); p.from.Passes(); p.sourceNodeBegins(); p.push() },
 		func() { p.hypervisorsSwitch(); p.targetNodeActs() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationWaitingForSync, OwnerOther, ReasonSynchronizing},
-		{v1.MigrationScheduling, OwnerScheduler, ReasonWaitingForTargetPod},
-		{v1.MigrationPreparingTarget, OwnerTarget, ReasonWaitingForTargetNode},
-		{v1.MigrationTargetReady, OwnerOther, ReasonWaitingForSourceNode},
-		{v1.MigrationRunning, OwnerOther, ReasonMoving},
-		{v1.MigrationSucceeded, OwnerNobody, ""},
+		{v1.MigrationWaitingForSync, migration.OwnerOther, "Synchronizing"},
+		{v1.MigrationScheduling, migration.OwnerScheduler, "WaitingForTargetPod"},
+		{v1.MigrationPreparingTarget, migration.OwnerTarget, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, migration.OwnerOther, "WaitingForSourceNode"},
+		{v1.MigrationRunning, migration.OwnerOther, migration.ReasonMoving},
+		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
 	}, received); d != "" {
 		t.Errorf("receiver (-want +got):\n%s", d)
 	}
-	if !p.to.released || p.to.pods["dst"] == nil {
-		t.Errorf("released %v, target Pod %v", p.to.released, p.to.pods["dst"])
+	if !p.to.Released || p.to.Pods["dst"] == nil {
+		t.Errorf("released %v, target Pod %v", p.to.Released, p.to.Pods["dst"])
 	}
 }
 
@@ -88,46 +89,46 @@ func TestFirstPhase(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit func(*world)
 		want v1.VirtualMachineInstanceMigrationPhase
-		why  Reason
+		why  migration.Reason
 	}{
-		"S14/16 spec.receive": {func(w *world) { w.migration.Spec.Receive = receive }, v1.MigrationWaitingForSync, ReasonSynchronizing},
-		"S14/16 spec.sendTo":  {func(w *world) { w.migration.Spec.SendTo = send }, v1.MigrationSynchronizing, ReasonSynchronizing},
-		"S14/16 both":         {func(w *world) { w.migration.Spec.SendTo, w.migration.Spec.Receive = send, receive }, v1.MigrationScheduling, ReasonWaitingForTargetPod},
+		"S14/16 spec.receive": {func(w *world) { w.Migration.Spec.Receive = receive }, v1.MigrationWaitingForSync, "Synchronizing"},
+		"S14/16 spec.sendTo":  {func(w *world) { w.Migration.Spec.SendTo = send }, v1.MigrationSynchronizing, "Synchronizing"},
+		"S14/16 both":         {func(w *world) { w.Migration.Spec.SendTo, w.Migration.Spec.Receive = send, receive }, v1.MigrationScheduling, "WaitingForTargetPod"},
 		"S14/10 both, with different IDs": {func(w *world) {
-			w.migration.Spec.SendTo, w.migration.Spec.Receive = send, &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "other"}
-		}, v1.MigrationFailed, ReasonInvalidSpec},
-		"S14/5 local disks, sent": {func(w *world) { w.migration.Spec.SendTo = send; cannotMove(w, "DisksNotLiveMigratable") }, v1.MigrationSynchronizing, ReasonSynchronizing},
-		"S14/5 another reason":    {func(w *world) { w.migration.Spec.SendTo = send; cannotMove(w, "SEVNotLiveMigratable") }, v1.MigrationFailed, ReasonNotMigratable},
-		"S14/5 gate off":          {func(w *world) { w.migration.Spec.SendTo = send; w.config.Decentralized = false }, v1.MigrationFailed, ReasonGate},
-		"receiver, gate off":      {func(w *world) { w.migration.Spec.Receive = receive; w.config.Decentralized = false }, v1.MigrationFailed, ReasonGate},
+			w.Migration.Spec.SendTo, w.Migration.Spec.Receive = send, &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "other"}
+		}, v1.MigrationFailed, "InvalidSpec"},
+		"S14/5 local disks, sent": {func(w *world) { w.Migration.Spec.SendTo = send; cannotMove(w, "DisksNotLiveMigratable") }, v1.MigrationSynchronizing, "Synchronizing"},
+		"S14/5 another reason":    {func(w *world) { w.Migration.Spec.SendTo = send; cannotMove(w, "SEVNotLiveMigratable") }, v1.MigrationFailed, migration.ReasonNotMigratable},
+		"S14/5 gate off":          {func(w *world) { w.Migration.Spec.SendTo = send; w.Config.Decentralized = false }, v1.MigrationFailed, migration.ReasonGate},
+		"receiver, gate off":      {func(w *world) { w.Migration.Spec.Receive = receive; w.Config.Decentralized = false }, v1.MigrationFailed, migration.ReasonGate},
 		"no address to send to": {func(w *world) {
-			w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID}
-		}, v1.MigrationFailed, ReasonInvalidSpec},
-		"no ID to receive by": {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, v1.MigrationFailed, ReasonInvalidSpec},
+			w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID}
+		}, v1.MigrationFailed, "InvalidSpec"},
+		"no ID to receive by": {func(w *world) { w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, v1.MigrationFailed, "InvalidSpec"},
 		"a guest that runs here is not to be received": {func(w *world) {
-			w.migration.Spec.Receive = receive
-			delete(w.vmi.Annotations, v1.CreateMigrationTarget)
-		}, v1.MigrationFailed, ReasonNotReceivable},
+			w.Migration.Spec.Receive = receive
+			delete(w.VMI.Annotations, v1.CreateMigrationTarget)
+		}, v1.MigrationFailed, "GuestNotReceivable"},
 		"a plugged disk": {func(w *world) {
-			w.migration.Spec.SendTo = send
-			w.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}
-		}, v1.MigrationFailed, ReasonUnsupported},
+			w.Migration.Spec.SendTo = send
+			w.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+		}, v1.MigrationFailed, migration.ReasonUnsupported},
 		"an older one goes first": {func(w *world) {
 			o := newMigration("a", "older")
 			o.CreationTimestamp = metav1.NewTime(start.Add(-time.Minute))
-			w.others, w.migration.Spec.SendTo = append(w.others, o), send
-		}, v1.MigrationPhaseUnset, ReasonWaitingForMigration},
+			w.Others, w.Migration.Spec.SendTo = append(w.Others, o), send
+		}, v1.MigrationPhaseUnset, migration.ReasonWaitingForMigration},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.config.Decentralized = true
-			w.vmi.Annotations[v1.CreateMigrationTarget] = "true"
+			w.Config.Decentralized = true
+			w.VMI.Annotations[v1.CreateMigrationTarget] = "true"
 			tc.edit(w)
-			w.passes()
-			if w.migration.Status.Phase != tc.want || w.reason() != tc.why {
-				t.Errorf("phase %q, reason %q; want %q, %q: %+v", w.migration.Status.Phase, w.reason(), tc.want, tc.why, w.migration.Status.Conditions)
+			w.Passes()
+			if w.Migration.Status.Phase != tc.want || w.Reason() != tc.why {
+				t.Errorf("phase %q, reason %q; want %q, %q: %+v", w.Migration.Status.Phase, w.Reason(), tc.want, tc.why, w.Migration.Status.Conditions)
 			}
-			if c := Condition(w.migration.Status, ConditionFailed); tc.why == ReasonGate && !strings.Contains(c.Message, FeatureGate) {
+			if c := migration.Condition(w.Migration.Status, migration.ConditionFailed); tc.why == migration.ReasonGate && !strings.Contains(c.Message, migration.FeatureGate) {
 				t.Errorf("%q names no remedy", c.Message)
 			}
 		})
@@ -135,15 +136,15 @@ func TestFirstPhase(t *testing.T) {
 }
 
 func cannotMove(w *world, reason string) {
-	w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+	w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 		Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: reason,
 	}}
 }
 
 func TestDecentralizedMigration_Writes(t *testing.T) {
 	p := newClusters(t, false)
-	p.from.passes()
-	p.to.passes()
+	p.from.Passes()
+	p.to.Passes()
 	ms := stateIn(p.from)
 	if s := ms.SourceState; s.MigrationUID != ourUID || *s.VirtualMachineInstanceUID != vmiUID || *s.DomainNamespace != "ns" ||
 		*ms.TargetState.SyncAddress != connectURL || ms.MigrationUID != "" {
@@ -155,10 +156,10 @@ func TestDecentralizedMigration_Writes(t *testing.T) {
 	p.until(func() bool { return stateIn(p.from).MigrationUID != "" })
 	ms = stateIn(p.from)
 	if s := ms.SourceState; ms.MigrationUID != ourUID || ms.SourceNode != sourceNode || ms.SourcePod != "src" || s.Node != sourceNode ||
-		s.Pod != "src" || s.SelinuxContext != "none" || !cmp.Equal(s.NodeSelectors, p.from.sending.NodeSelectors) {
+		s.Pod != "src" || s.SelinuxContext != "none" || !cmp.Equal(s.NodeSelectors, p.from.Sending.NodeSelectors) {
 		t.Errorf("the sender says %+v, %+v", ms, s)
 	}
-	if v := p.from.vmi.Status.MigratedVolumes; len(v) != 1 || v[0].VolumeName != "disk" {
+	if v := p.from.VMI.Status.MigratedVolumes; len(v) != 1 || v[0].VolumeName != "disk" {
 		t.Errorf("the volumes that travel are %+v", v)
 	}
 	p.until(func() bool { return stateIn(p.to).MigrationUID != "" })
@@ -167,8 +168,8 @@ func TestDecentralizedMigration_Writes(t *testing.T) {
 		got.Node != targetNode || got.Pod != "dst" || *got.DomainName != "ns_guest" || *got.VirtualMachineInstanceUID != vmiUID {
 		t.Errorf("the receiver hands off by %+v, %+v", ms, got)
 	}
-	if p.to.vmi.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
-		t.Errorf("labels of the receiver's VMI are %v", p.to.vmi.Labels)
+	if p.to.VMI.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
+		t.Errorf("labels of the receiver's VMI are %v", p.to.VMI.Labels)
 	}
 	if ms.VMIMConfigurationOptions == nil || *ms.VMIMConfigurationOptions.MaxDowntimeMs != 900 {
 		t.Errorf("options are %+v", ms.VMIMConfigurationOptions)
@@ -180,9 +181,9 @@ func TestSender_Lease(t *testing.T) {
 	var seen []handoff.State
 	for range 30 {
 		p.round()
-		l := p.from.lease()
-		if l.Target != "" && l.Target != handoff.Elsewhere || p.from.vmi.Labels[v1.MigrationTargetNodeNameLabel] != "" {
-			t.Fatalf("a node of this cluster may take itself for the target: %+v, %v", l, p.from.vmi.Labels)
+		l := p.from.Lease()
+		if l.Target != "" && l.Target != handoff.Elsewhere || p.from.VMI.Labels[v1.MigrationTargetNodeNameLabel] != "" {
+			t.Fatalf("a node of this cluster may take itself for the target: %+v, %v", l, p.from.VMI.Labels)
 		}
 		if len(seen) == 0 || seen[len(seen)-1] != l.State {
 			seen = append(seen, l.State)
@@ -192,30 +193,30 @@ func TestSender_Lease(t *testing.T) {
 	if want := []handoff.State{handoff.Owned, handoff.Moving, handoff.Released}; !slices.Equal(seen, want) {
 		t.Errorf("the lease was %v, want %v", seen, want)
 	}
-	if p.from.vmi.Status.Phase != v1.Succeeded || p.at != atTarget {
-		t.Errorf("the object at the sender is %s, the VMI at %s", p.from.vmi.Status.Phase, p.at)
+	if p.from.VMI.Status.Phase != v1.Succeeded || p.at != atTarget {
+		t.Errorf("the object at the sender is %s, the VMI at %s", p.from.VMI.Status.Phase, p.at)
 	}
 }
 
 func TestDecentralizedMigration_MirrorsOtherSide(t *testing.T) {
 	w := newReceiver(t)
-	w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+	w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 		Type: v1.VirtualMachineInstanceDecentralizedLiveMigrationFailure, Status: corev1.ConditionTrue,
 		Reason: v1.VirtualMachineInstanceReasonDecentralizedNotMigratable, Message: "x509 hostname error",
 	}}
-	w.passes()
-	c := Condition(w.migration.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked)
+	w.Passes()
+	c := migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Message != "x509 hostname error" {
 		t.Errorf("condition is %+v", c)
 	}
-	if c := Condition(w.migration.Status, ConditionWaiting); !strings.Contains(c.Message, "x509 hostname error") {
+	if c := migration.Condition(w.Migration.Status, migration.ConditionWaiting); !strings.Contains(c.Message, "x509 hostname error") {
 		t.Errorf("the wait is explained by %q", c.Message)
 	}
-	w.vmi.Status.Conditions = nil
-	s := w.snapshot()
+	w.VMI.Status.Conditions = nil
+	s := w.Snapshot()
 	s.SyncAddresses = []string{"10.0.0.1:9185"}
-	plan := Decide(s, w.now)
-	if Condition(plan.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked) != nil || !slices.Equal(plan.Status.SynchronizationAddresses, s.SyncAddresses) {
+	plan := migration.Decide(s, w.Now)
+	if migration.Condition(plan.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked) != nil || !slices.Equal(plan.Status.SynchronizationAddresses, s.SyncAddresses) {
 		t.Errorf("status is %+v", plan.Status)
 	}
 }
@@ -223,15 +224,15 @@ func TestDecentralizedMigration_MirrorsOtherSide(t *testing.T) {
 func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 	receiver := func(name, node, cluster string) queue.Claim {
 		w := newReceiver(t)
-		w.migration.Name = name
-		w.migration.Status.Phase = v1.MigrationPending
+		w.Migration.Name = name
+		w.Migration.Status.Phase = v1.MigrationPending
 		source := &v1.VirtualMachineInstanceMigrationSourceState{}
 		source.Node, source.Pod, source.MigrationUID, source.SyncAddress = node, "src", "x", &cluster
-		w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+		w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
 			SourceState: source, TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
 		}
-		w.vmi.Status.MigrationState.TargetState.MigrationUID = receiverUID
-		c, wanted := w.snapshot().Claim()
+		w.VMI.Status.MigrationState.TargetState.MigrationUID = receiverUID
+		c, wanted := w.Snapshot().Claim()
 		if !wanted {
 			t.Fatalf("%s claims nothing", name)
 		}
@@ -249,7 +250,7 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 		"a node of that name of this cluster":  {[]queue.Claim{{Key: types.NamespacedName{Namespace: "ns", Name: "a"}, SourceNode: "n1", Acting: true}, {Key: types.NamespacedName{Namespace: "ns", Name: "b"}, SourceNode: "n1", Acting: true}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := queue.NewAdmission(Config{}.WithDefaults().Limits, queue.Options{})
+			a := queue.NewAdmission(migration.Config{}.WithDefaults().Limits, queue.Options{})
 			for _, c := range tc.others {
 				a.Ask(c, start)
 			}
@@ -259,13 +260,13 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 		})
 	}
 	w := newSender(t)
-	w.passes()
+	w.Passes()
 	for ph, want := range map[v1.VirtualMachineInstanceMigrationPhase]bool{
 		v1.MigrationSynchronizing: false, v1.MigrationPending: false, v1.MigrationScheduling: false,
 		v1.MigrationScheduled: true, v1.MigrationTargetReady: true, v1.MigrationRunning: true,
 	} {
-		w.migration.Status.Phase = ph
-		if c, wanted := w.snapshot().Claim(); wanted != want || want && (!c.Acting || c.SourceNode != sourceNode || c.TargetNode != "") {
+		w.Migration.Status.Phase = ph
+		if c, wanted := w.Snapshot().Claim(); wanted != want || want && (!c.Acting || c.SourceNode != sourceNode || c.TargetNode != "") {
 			t.Errorf("a sender in phase %s claims %+v, %v", ph, c, wanted)
 		}
 	}
@@ -273,18 +274,18 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 
 func TestSender_WaitsForData(t *testing.T) {
 	p := newClusters(t, false)
-	complete := p.from.sending
-	p.from.sending = &Sending{Missing: `PersistentVolumeClaim "disk"`}
-	p.from.vmi.Status.SelinuxContext = ""
-	p.until(func() bool { return p.from.migration.Status.Phase == v1.MigrationScheduling })
-	plan := p.from.passes()
-	if p.from.reason() != ReasonWaitingForGuest || !strings.Contains(plan.Message, `"disk"`) || plan.Wake.IsZero() || stateIn(p.from).MigrationUID != "" {
-		t.Errorf("it waits for %q: %q, until %s", p.from.reason(), plan.Message, plan.Wake)
+	complete := p.from.Sending
+	p.from.Sending = &migration.Sending{Missing: `PersistentVolumeClaim "disk"`}
+	p.from.VMI.Status.SelinuxContext = ""
+	p.until(func() bool { return p.from.Migration.Status.Phase == v1.MigrationScheduling })
+	plan := p.from.Passes()
+	if p.from.Reason() != migration.ReasonWaitingForGuest || !strings.Contains(plan.Message, `"disk"`) || plan.Wake.IsZero() || stateIn(p.from).MigrationUID != "" {
+		t.Errorf("it waits for %q: %q, until %s", p.from.Reason(), plan.Message, plan.Wake)
 	}
-	p.from.sending = complete
+	p.from.Sending = complete
 	p.until(func() bool { return stateIn(p.from).MigrationUID == ourUID })
-	p.from.vmi.Status.SelinuxContext = "none" // its node reports late
-	p.from.passes()
+	p.from.VMI.Status.SelinuxContext = "none" // its node reports late
+	p.from.Passes()
 	if s := stateIn(p.from).SourceState; s.SelinuxContext != "none" || s.NodeSelectors == nil {
 		t.Errorf("the sender says %+v", s)
 	}
@@ -294,8 +295,8 @@ func TestReceiver_ResolvesOptions(t *testing.T) {
 	p, _ := broughtTo(t, true, false, v1.MigrationTargetReady)
 	bandwidth := resource.MustParse("7Mi")
 	for side, w := range map[string]*world{"sender": p.from, "receiver": p.to} {
-		p.from.inForce, p.to.inForce = policy.Resolution{Options: policy.ClusterOptions(nil)}, policy.Resolution{Options: policy.ClusterOptions(nil)}
-		w.inForce.Options.BandwidthPerMigration = &bandwidth
+		p.from.InForce, p.to.InForce = policy.Resolution{Options: policy.ClusterOptions(nil)}, policy.Resolution{Options: policy.ClusterOptions(nil)}
+		w.InForce.Options.BandwidthPerMigration = &bandwidth
 		for range 3 {
 			p.round()
 		}

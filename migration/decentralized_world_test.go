@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"testing"
@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
@@ -26,10 +27,10 @@ const (
 func newSender(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.config.Decentralized = true
-	w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID, ConnectURL: connectURL}
-	w.vmi.Status.SelinuxContext = "none"
-	w.sending = &Sending{
+	w.Config.Decentralized = true
+	w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID, ConnectURL: connectURL}
+	w.VMI.Status.SelinuxContext = "none"
+	w.Sending = &migration.Sending{
 		NodeSelectors: map[string]string{"cpu-vendor.node.kubevirt.io/AMD": "true"},
 		Volumes:       []v1.StorageMigratedVolumeInfo{{VolumeName: "disk", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "disk"}}},
 	}
@@ -40,13 +41,13 @@ func newSender(t *testing.T) *world {
 func newReceiver(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.config.Decentralized = true
-	w.migration.UID = receiverUID
-	w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: migrationID}
-	w.vmi.Annotations = map[string]string{v1.CreateMigrationTarget: "true"}
-	w.vmi.Labels = nil
-	w.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.WaitingForSync}
-	delete(w.pods, "src")
+	w.Config.Decentralized = true
+	w.Migration.UID = receiverUID
+	w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: migrationID}
+	w.VMI.Annotations = map[string]string{v1.CreateMigrationTarget: "true"}
+	w.VMI.Labels = nil
+	w.VMI.Status = v1.VirtualMachineInstanceStatus{Phase: v1.WaitingForSync}
+	delete(w.Pods, "src")
 	return w
 }
 
@@ -75,20 +76,20 @@ const (
 func newClusters(t *testing.T, stock bool) *clusters {
 	p := &clusters{from: newSender(t), to: newReceiver(t), stock: stock, at: atSource}
 	if stock {
-		delete(p.from.vmi.Annotations, handoff.Annotation)
+		delete(p.from.VMI.Annotations, handoff.Annotation)
 	}
 	return p
 }
 
-func stateIn(w *world) *v1.VirtualMachineInstanceMigrationState { return w.vmi.Status.MigrationState }
+func stateIn(w *world) *v1.VirtualMachineInstanceMigrationState { return w.VMI.Status.MigrationState }
 
 // isThere reports whether the migration is there for its synchronization controller.
-func isThere(w *world) bool { return !w.released || w.migration.DeletionTimestamp == nil }
+func isThere(w *world) bool { return !w.Released || w.Migration.DeletionTimestamp == nil }
 
 // accepts is what a synchronization controller demands before it writes.
 func accepts(w *world) bool {
 	ms := stateIn(w)
-	return isThere(w) && !w.migration.IsFinal() && (ms == nil || !ms.Completed && (ms.MigrationUID == "" || ms.MigrationUID == w.migration.UID))
+	return isThere(w) && !w.Migration.IsFinal() && (ms == nil || !ms.Completed && (ms.MigrationUID == "" || ms.MigrationUID == w.Migration.UID))
 }
 
 // push carries the sender's half to the receiver, as KubeVirt does.
@@ -99,7 +100,7 @@ func (p *clusters) push() {
 		return
 	}
 	if stateIn(p.to) == nil {
-		p.to.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
+		p.to.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
 	}
 	out, address := stateIn(p.to), senderAddress
 	out.SourceState = ms.SourceState.DeepCopy()
@@ -149,48 +150,48 @@ func (p *clusters) pull() {
 func (p *clusters) cancel() {
 	for _, way := range [][2]*world{{p.from, p.to}, {p.to, p.from}} {
 		here, there := way[0], way[1]
-		if here.migration.DeletionTimestamp == nil || stateIn(here) == nil || !isThere(there) || there.migration.DeletionTimestamp != nil {
+		if here.Migration.DeletionTimestamp == nil || stateIn(here) == nil || !isThere(there) || there.Migration.DeletionTimestamp != nil {
 			continue
 		}
-		if source, target := halves(stateIn(here)); source != there.migration.UID && target != there.migration.UID {
+		if source, target := migration.Halves(stateIn(here)); source != there.Migration.UID && target != there.Migration.UID {
 			continue
 		}
-		there.migration.DeletionTimestamp = &metav1.Time{Time: there.now}
+		there.Migration.DeletionTimestamp = &metav1.Time{Time: there.Now}
 	}
 }
 
 // targetPodRuns lets the target Pod start, and who reconciles the VMI's object see it.
 func (p *clusters) targetPodRuns() {
 	w := p.to
-	w.podBecomesReady(targetNode)
-	switch pod := w.pods["dst"]; {
-	case w.vmi.IsFinal() || w.vmi.IsRunning():
+	w.PodBecomesReady(targetNode)
+	switch pod := w.Pods["dst"]; {
+	case w.VMI.IsFinal() || w.VMI.IsRunning():
 	case pod == nil || launcherpod.Terminal(pod) || stateIn(w) != nil && stateIn(w).Failed:
-		w.vmi.Status.Phase = v1.WaitingForSync
+		w.VMI.Status.Phase = v1.WaitingForSync
 	default:
-		w.vmi.Status.Phase, w.vmi.Status.NodeName = v1.Scheduled, targetNode
+		w.VMI.Status.Phase, w.VMI.Status.NodeName = v1.Scheduled, targetNode
 	}
 }
 
 func (p *clusters) podAlive() bool {
-	pod := p.to.pods["dst"]
+	pod := p.to.Pods["dst"]
 	return pod != nil && pod.Status.Phase == corev1.PodRunning
 }
 
 // targetNodeActs is the virt-handler that receives.
 func (p *clusters) targetNodeActs() {
 	ms := stateIn(p.to)
-	if ms == nil || ms.MigrationUID != p.to.migration.UID || ms.Failed || ms.Completed || !p.podAlive() {
+	if ms == nil || ms.MigrationUID != p.to.Migration.UID || ms.Failed || ms.Completed || !p.podAlive() {
 		return
 	}
-	now, address := metav1.NewTime(p.to.now), "192.0.2.7"
+	now, address := metav1.NewTime(p.to.Now), "192.0.2.7"
 	switch {
 	case p.at == atTarget:
 		ms.TargetNodeDomainDetected, ms.TargetState.DomainDetected = true, true
 		ms.TargetNodeDomainReadyTimestamp, ms.TargetState.DomainReadyTimestamp = &now, &now
 		ms.EndTimestamp, ms.Completed = &now, true
-		p.to.vmi.Status.Phase, p.to.vmi.Status.NodeName = v1.Running, targetNode
-		delete(p.to.vmi.Annotations, v1.CreateMigrationTarget)
+		p.to.VMI.Status.Phase, p.to.VMI.Status.NodeName = v1.Running, targetNode
+		delete(p.to.VMI.Annotations, v1.CreateMigrationTarget)
 	case p.moving:
 		ms.TargetNodeDomainDetected, ms.TargetState.DomainDetected = true, true
 	case ms.EndTimestamp != nil:
@@ -202,15 +203,15 @@ func (p *clusters) targetNodeActs() {
 
 // sourceNodeBegins is the node that sends, at the begin of the migration.
 func (p *clusters) sourceNodeBegins() {
-	ms, now := stateIn(p.from), metav1.NewTime(p.from.now)
-	if ms == nil || p.begun || p.before == "begin" || ms.Failed || ms.Completed || ms.AbortRequested || ms.TargetNodeAddress == "" || p.from.vmi.IsFinal() {
+	ms, now := stateIn(p.from), metav1.NewTime(p.from.Now)
+	if ms == nil || p.begun || p.before == "begin" || ms.Failed || ms.Completed || ms.AbortRequested || ms.TargetNodeAddress == "" || p.from.VMI.IsFinal() {
 		return
 	}
 	if !p.stock {
-		if l := p.from.lease(); l.State != handoff.Prepared || l.Target != handoff.Elsewhere {
+		if l := p.from.Lease(); l.State != handoff.Prepared || l.Target != handoff.Elsewhere {
 			return
 		}
-		p.from.step(handoff.Event{Kind: handoff.Begin, Node: sourceNode})
+		p.from.Step(handoff.Event{Kind: handoff.Begin, Node: sourceNode})
 	}
 	ms.StartTimestamp = &now
 	p.begun, p.moving = true, p.podAlive()
@@ -225,8 +226,8 @@ func (p *clusters) hypervisorsSwitch() {
 
 // sourceNodeEnds reports the end of the migration at the sender: the VMI has left, or it stays.
 func (p *clusters) sourceNodeEnds() {
-	ms, now := stateIn(p.from), metav1.NewTime(p.from.now)
-	if !p.begun || p.from.vmi.IsFinal() {
+	ms, now := stateIn(p.from), metav1.NewTime(p.from.Now)
+	if !p.begun || p.from.VMI.IsFinal() {
 		return
 	}
 	if p.moving && (ms.AbortRequested || !p.podAlive()) {
@@ -239,11 +240,11 @@ func (p *clusters) sourceNodeEnds() {
 			ms.EndTimestamp = &now
 		}
 		switch since := now.Sub(ms.EndTimestamp.Time); {
-		case ms.Completed && !ms.Failed || reported(ms):
-			p.from.vmi.Status.Phase, ms.Completed = v1.Succeeded, true
+		case ms.Completed && !ms.Failed || migration.Reported(ms):
+			p.from.VMI.Status.Phase, ms.Completed = v1.Succeeded, true
 			p.end(handoff.Revert, handoff.Release)
 		case since > time.Minute: // nothing was heard of the VMI that has left
-			p.from.vmi.Status.Phase, ms.Completed, ms.Failed = v1.Failed, true, true
+			p.from.VMI.Status.Phase, ms.Completed, ms.Failed = v1.Failed, true, true
 			p.end(handoff.Revert, handoff.Release)
 		}
 	case p.stays():
@@ -254,13 +255,13 @@ func (p *clusters) sourceNodeEnds() {
 
 // stays reports whether the node has yet to say that the VMI has not moved.
 func (p *clusters) stays() bool {
-	return !stateIn(p.from).Failed || !p.stock && p.from.lease().State == handoff.Moving
+	return !stateIn(p.from).Failed || !p.stock && p.from.Lease().State == handoff.Moving
 }
 
 func (p *clusters) end(kinds ...handoff.Kind) {
 	for _, k := range kinds {
-		if !p.stock && p.from.lease().State != handoff.Released {
-			p.from.step(handoff.Event{Kind: k, Node: sourceNode})
+		if !p.stock && p.from.Lease().State != handoff.Released {
+			p.from.Step(handoff.Event{Kind: k, Node: sourceNode})
 		}
 	}
 }
@@ -274,8 +275,8 @@ func (p *clusters) all() []func() {
 
 // round lets everybody act in turn.
 func (p *clusters) round() {
-	p.from.pass()
-	p.to.pass()
+	p.from.Pass()
+	p.to.Pass()
 	for _, do := range p.all() {
 		do()
 	}
@@ -290,5 +291,5 @@ func (p *clusters) until(so func() bool) {
 		}
 		p.round()
 	}
-	p.from.t.Fatalf("it does not come to that: sender %q, receiver %q", p.from.migration.Status.Phase, p.to.migration.Status.Phase)
+	p.from.t.Fatalf("it does not come to that: sender %q, receiver %q", p.from.Migration.Status.Phase, p.to.Migration.Status.Phase)
 }

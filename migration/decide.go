@@ -110,28 +110,28 @@ var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 		owner: OwnerController, step: in(advance.unset),
 	},
 	v1.MigrationPending: {
-		owner: OwnerController, within: in(bounds.pending), overdue: ReasonPendingTimeout,
+		owner: OwnerController, within: in(bounds.pending), overdue: reasonPendingTimeout,
 		step: in(advance.pending),
 	},
 	v1.MigrationScheduling: {
-		owner: OwnerScheduler, awaits: ReasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
+		owner: OwnerScheduler, awaits: reasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
 		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled: {
-		owner: OwnerController, within: in(bounds.handOff), overdue: ReasonHandOffTimeout,
+		owner: OwnerController, within: in(bounds.handOff), overdue: reasonHandOffTimeout,
 		step: in(advance.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
-		owner: OwnerTarget, awaits: ReasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
-		within: in(bounds.prepare), overdue: ReasonPrepareTimeout, step: in(advance.preparing),
+		owner: OwnerTarget, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
+		within: in(bounds.prepare), overdue: reasonPrepareTimeout, step: in(advance.preparing),
 	},
 	v1.MigrationTargetReady: {
-		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
-		within: in(bounds.begin), overdue: ReasonBeginTimeout, step: in(advance.targetReady),
+		owner: OwnerSource, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
+		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
 		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated",
-		within: in(bounds.running), overdue: ReasonMoveTimeout, step: in(advance.running),
+		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
 	},
 	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(finish.succeeded)},
 	v1.MigrationFailed:    {owner: OwnerNobody, step: in(finish.failed)},
@@ -177,7 +177,7 @@ func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 
 // due sets when the phase is overdue, and the reason with which the migration then
 // fails; empty if it then succeeds. A zero time means never.
-func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.overdue = at, overdue }
+func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.Overdue = at, overdue }
 
 // deadline returns when the phase of the row is overdue; zero means never. Post-copy
 // cannot be reverted, and a VMI that has arrived need not be.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
@@ -20,36 +21,36 @@ func TestDecide_EveryPhase(t *testing.T) {
 	w := newWorld(t)
 	type stage struct {
 		Phase  v1.VirtualMachineInstanceMigrationPhase
-		Reason Reason
-		Owner  Owner
+		Reason migration.Reason
+		Owner  migration.Owner
 	}
 	var got []stage
-	look := func(p Plan) { got = append(got, stage{w.migration.Status.Phase, w.reason(), p.Owner}) }
+	look := func(p migration.Plan) { got = append(got, stage{w.Migration.Status.Phase, w.Reason(), p.Owner}) }
 
-	look(w.pass())
-	look(w.passes())
-	w.podBecomesReady(targetNode)
-	look(w.passes())
-	w.targetPrepares()
-	look(w.passes())
-	w.sourceBegins()
-	look(w.passes())
-	w.targetTakesOver()
-	look(w.passes())
+	look(w.Pass())
+	look(w.Passes())
+	w.PodBecomesReady(targetNode)
+	look(w.Passes())
+	w.TargetPrepares()
+	look(w.Passes())
+	w.SourceBegins()
+	look(w.Passes())
+	w.TargetTakesOver()
+	look(w.Passes())
 
 	want := []stage{
-		{v1.MigrationPending, "", OwnerController},
-		{v1.MigrationScheduling, ReasonWaitingForTargetPod, OwnerScheduler},
-		{v1.MigrationPreparingTarget, ReasonWaitingForTargetNode, OwnerTarget},
-		{v1.MigrationTargetReady, ReasonWaitingForSourceNode, OwnerSource},
-		{v1.MigrationRunning, ReasonMoving, OwnerSource},
-		{v1.MigrationSucceeded, "", OwnerNobody},
+		{v1.MigrationPending, "", migration.OwnerController},
+		{v1.MigrationScheduling, "WaitingForTargetPod", migration.OwnerScheduler},
+		{v1.MigrationPreparingTarget, "WaitingForTargetNode", migration.OwnerTarget},
+		{v1.MigrationTargetReady, "WaitingForSourceNode", migration.OwnerSource},
+		{v1.MigrationRunning, migration.ReasonMoving, migration.OwnerSource},
+		{v1.MigrationSucceeded, "", migration.OwnerNobody},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("stages (-want +got):\n%s", d)
 	}
 	var phases []v1.VirtualMachineInstanceMigrationPhase
-	for _, p := range w.migration.Status.PhaseTransitionTimestamps {
+	for _, p := range w.Migration.Status.PhaseTransitionTimestamps {
 		phases = append(phases, p.Phase)
 	}
 	wantPhases := []v1.VirtualMachineInstanceMigrationPhase{
@@ -65,39 +66,39 @@ func TestDecide_EveryPhase(t *testing.T) {
 // mustBeAt checks what every end has to leave behind when the VMI is on the node.
 func (w *world) mustBeAt(node string) {
 	w.t.Helper()
-	if !w.released || len(w.migration.Finalizers) > 0 {
+	if !w.Released || len(w.Migration.Finalizers) > 0 {
 		w.t.Error("the finalizer is still there")
 	}
-	l := w.lease()
-	if l.State != handoff.Owned || l.Holder != node || w.vmi.Status.NodeName != node {
-		w.t.Errorf("the VMI is owned by %q in state %q with nodeName %q, want Owned by %q", l.Holder, l.State, w.vmi.Status.NodeName, node)
+	l := w.Lease()
+	if l.State != handoff.Owned || l.Holder != node || w.VMI.Status.NodeName != node {
+		w.t.Errorf("the VMI is owned by %q in state %q with nodeName %q, want Owned by %q", l.Holder, l.State, w.VMI.Status.NodeName, node)
 	}
 	keep := map[string]string{sourceNode: "src", targetNode: "dst"}[node]
-	if len(w.pods) != 1 || w.pods[keep] == nil {
-		w.t.Errorf("Pods left are %v, want only %q", w.pods, keep)
+	if len(w.Pods) != 1 || w.Pods[keep] == nil {
+		w.t.Errorf("Pods left are %v, want only %q", w.Pods, keep)
 	}
-	if u := w.admission.Usage(); u.Cluster != 0 || len(u.Outbound) != 0 || len(u.Inbound) != 0 {
+	if u := w.Admission.Usage(); u.Cluster != 0 || len(u.Outbound) != 0 || len(u.Inbound) != 0 {
 		w.t.Errorf("slots are still held: %+v", u)
 	}
-	if Condition(w.migration.Status, ConditionWaiting) != nil {
+	if migration.Condition(w.Migration.Status, migration.ConditionWaiting) != nil {
 		w.t.Error("a finished migration claims to wait")
 	}
 }
 
 func TestHandOff_OneChange(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationScheduling)
-	w.podBecomesReady(targetNode)
-	s := w.snapshot()
+	w.Until(v1.MigrationScheduling)
+	w.PodBecomesReady(targetNode)
+	s := w.Snapshot()
 	claim, _ := s.Claim()
-	s.Slot, _ = w.admission.Ask(claim, w.now)
+	s.Slot, _ = w.Admission.Ask(claim, w.Now)
 
-	plan := Decide(s, w.now)
+	plan := migration.Decide(s, w.Now)
 
-	if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI {
+	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI {
 		t.Fatalf("actions are %+v, want one change of the VMI", plan.Actions)
 	}
-	got := w.vmi.DeepCopy()
+	got := w.VMI.DeepCopy()
 	if err := plan.Actions[0].Change.Apply(got); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func TestHandOff_OneChange(t *testing.T) {
 	if d := cmp.Diff(want, l); d != "" {
 		t.Errorf("lease (-want +got):\n%s", d)
 	}
-	if w.vmi.Status.MigrationState != nil {
+	if w.VMI.Status.MigrationState != nil {
 		t.Error("Decide changed the snapshot's VMI")
 	}
 }
@@ -137,24 +138,24 @@ func TestAbort_EveryPhase(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.until(ph)
-			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-			w.passes()
+			w.Until(ph)
+			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+			w.Passes()
 			if ph == v1.MigrationRunning {
-				if !w.vmi.Status.MigrationState.AbortRequested || w.reason() != ReasonAborting || w.released {
-					t.Fatalf("a migration under way was not asked to abort: %+v", w.vmi.Status.MigrationState)
+				if !w.VMI.Status.MigrationState.AbortRequested || w.Reason() != "Aborting" || w.Released {
+					t.Fatalf("a migration under way was not asked to abort: %+v", w.VMI.Status.MigrationState)
 				}
-				w.sourceReverts("aborted by request")
-				w.passes()
+				w.SourceReverts("aborted by request")
+				w.Passes()
 			}
-			if w.migration.Status.Phase != v1.MigrationFailed {
-				t.Errorf("phase is %q, want Failed", w.migration.Status.Phase)
+			if w.Migration.Status.Phase != v1.MigrationFailed {
+				t.Errorf("phase is %q, want Failed", w.Migration.Status.Phase)
 			}
-			if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
+			if migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
 				t.Error("condition migrationAbortRequested is missing")
 			}
-			if ph != v1.MigrationRunning && w.reason() != ReasonAborted {
-				t.Errorf("reason is %q, want %q", w.reason(), ReasonAborted)
+			if ph != v1.MigrationRunning && w.Reason() != migration.ReasonAborted {
+				t.Errorf("reason is %q, want %q", w.Reason(), migration.ReasonAborted)
 			}
 			w.mustBeAt(sourceNode)
 		})
@@ -166,13 +167,13 @@ func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.until(ph)
-			w.events = nil
-			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-			w.passes()
+			w.Until(ph)
+			w.Events = nil
+			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+			w.Passes()
 			early := ph == v1.MigrationPhaseUnset || ph == v1.MigrationPending || ph == v1.MigrationScheduling || ph == v1.MigrationScheduled
-			if warned := hasEvent(EventFailed, true)(w) == nil; warned != early {
-				t.Errorf("warned of the failure: %v, want %v (%+v)", warned, early, w.events)
+			if warned := hasEvent("FailedMigration", true)(w) == nil; warned != early {
+				t.Errorf("warned of the failure: %v, want %v (%+v)", warned, early, w.Events)
 			}
 		})
 	}
@@ -180,23 +181,23 @@ func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
 
 func TestAbort_TooLateSucceeds(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationRunning)
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	w.passes()
-	w.targetTakesOver()
-	w.passes()
-	if w.migration.Status.Phase != v1.MigrationSucceeded {
-		t.Errorf("phase is %q, want Succeeded", w.migration.Status.Phase)
+	w.Until(v1.MigrationRunning)
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	w.Passes()
+	w.TargetTakesOver()
+	w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationSucceeded {
+		t.Errorf("phase is %q, want Succeeded", w.Migration.Status.Phase)
 	}
 	w.mustBeAt(targetNode)
 }
 
 func TestAbort_RequestedOnce(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationRunning)
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	w.passes()
-	if plan := Decide(w.snapshot(), w.now); len(plan.Actions) != 0 {
+	w.Until(v1.MigrationRunning)
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	w.Passes()
+	if plan := migration.Decide(w.Snapshot(), w.Now); len(plan.Actions) != 0 {
 		t.Errorf("actions are %+v, want none", plan.Actions)
 	}
 }
@@ -205,20 +206,20 @@ func TestVMIEnd_EndsMigrationInEveryPhase(t *testing.T) {
 	for _, ph := range unfinished {
 		for name, tc := range map[string]struct {
 			end  func(*world)
-			want Reason
+			want migration.Reason
 		}{
-			"gone":   {func(w *world) { w.vmi = nil }, ReasonGuestNotFound},
-			"failed": {func(w *world) { w.vmi.Status.Phase = v1.Failed }, ReasonGuestFinal},
+			"gone":   {func(w *world) { w.VMI = nil }, migration.ReasonGuestNotFound},
+			"failed": {func(w *world) { w.VMI.Status.Phase = v1.Failed }, migration.ReasonGuestFinal},
 		} {
 			t.Run(name+" from "+string(ph), func(t *testing.T) {
 				w := newWorld(t)
-				w.until(ph)
+				w.Until(ph)
 				tc.end(w)
-				w.passes()
-				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != tc.want || !w.released {
-					t.Errorf("phase %q, reason %q, released %v; want Failed, %q, true", w.migration.Status.Phase, w.reason(), w.released, tc.want)
+				w.Passes()
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != tc.want || !w.Released {
+					t.Errorf("phase %q, reason %q, released %v; want Failed, %q, true", w.Migration.Status.Phase, w.Reason(), w.Released, tc.want)
 				}
-				if w.vmi != nil && w.pods["dst"] != nil {
+				if w.VMI != nil && w.Pods["dst"] != nil {
 					t.Error("the target Pod is left behind")
 				}
 			})
@@ -230,18 +231,18 @@ func TestVMIDeletion(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.until(ph)
-			w.vmi.DeletionTimestamp = &metav1.Time{Time: w.now}
-			w.passes()
+			w.Until(ph)
+			w.VMI.DeletionTimestamp = &metav1.Time{Time: w.Now}
+			w.Passes()
 			if ph == v1.MigrationRunning {
-				if !w.vmi.Status.MigrationState.AbortRequested || w.released || w.pods["dst"] == nil {
+				if !w.VMI.Status.MigrationState.AbortRequested || w.Released || w.Pods["dst"] == nil {
 					t.Fatal("a migration under way must be left to the nodes, with its target Pod")
 				}
-				w.vmi.Status.Phase = v1.Succeeded
-				w.passes()
+				w.VMI.Status.Phase = v1.Succeeded
+				w.Passes()
 			}
-			if w.migration.Status.Phase != v1.MigrationFailed || !w.released || w.pods["dst"] != nil {
-				t.Errorf("phase %q, released %v, target Pod %v", w.migration.Status.Phase, w.released, w.pods["dst"])
+			if w.Migration.Status.Phase != v1.MigrationFailed || !w.Released || w.Pods["dst"] != nil {
+				t.Errorf("phase %q, released %v, target Pod %v", w.Migration.Status.Phase, w.Released, w.Pods["dst"])
 			}
 		})
 	}
@@ -249,11 +250,11 @@ func TestVMIDeletion(t *testing.T) {
 
 func TestNodeReason_ReachesMigration(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationRunning)
-	w.sourceReverts("operation failed: disk is full")
-	w.passes()
-	c := Condition(w.migration.Status, ConditionFailed)
-	if c == nil || c.Reason != string(ReasonNodeReported) || c.Message != "operation failed: disk is full" {
+	w.Until(v1.MigrationRunning)
+	w.SourceReverts("operation failed: disk is full")
+	w.Passes()
+	c := migration.Condition(w.Migration.Status, migration.ConditionFailed)
+	if c == nil || c.Reason != string(migration.ReasonNodeReported) || c.Message != "operation failed: disk is full" {
 		t.Errorf("condition is %+v", c)
 	}
 	w.mustBeAt(sourceNode)
@@ -261,13 +262,13 @@ func TestNodeReason_ReachesMigration(t *testing.T) {
 
 func TestMigrationState_TakenOverFails(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationPreparingTarget)
-	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "foreign"}
-	w.passes()
-	if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonStateLost {
-		t.Errorf("phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	w.Until(v1.MigrationPreparingTarget)
+	w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "foreign"}
+	w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "MigrationStateLost" {
+		t.Errorf("phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
-	if w.vmi.Status.MigrationState.Failed {
+	if w.VMI.Status.MigrationState.Failed {
 		t.Error("the state of another migration was touched")
 	}
 	w.mustBeAt(sourceNode)
@@ -277,27 +278,27 @@ func TestRefusedCreation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err   error
 		phase v1.VirtualMachineInstanceMigrationPhase
-		want  Reason
+		want  migration.Reason
 	}{
-		"foreign Pod": {fmt.Errorf("wrapped: %w", ErrForeignPod), v1.MigrationFailed, ReasonTargetPodForeign},
-		"render":      {fmt.Errorf("%w: no image", ErrRender), v1.MigrationFailed, ReasonRender},
-		"quota":       {fmt.Errorf("%w: cpu", placement.ErrQuota), v1.MigrationPending, ReasonQuota},
-		"transient":   {errors.New("timeout"), v1.MigrationPending, ReasonCreateFailed},
+		"foreign Pod": {fmt.Errorf("wrapped: %w", migration.ErrForeignPod), v1.MigrationFailed, migration.ReasonTargetPodForeign},
+		"render":      {fmt.Errorf("%w: no image", migration.ErrRender), v1.MigrationFailed, migration.ReasonRender},
+		"quota":       {fmt.Errorf("%w: cpu", placement.ErrQuota), v1.MigrationPending, migration.ReasonQuota},
+		"transient":   {errors.New("timeout"), v1.MigrationPending, migration.ReasonCreateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pass()
-			w.failures = map[ActionKind]error{CreateTarget: tc.err}
-			s := w.snapshot()
-			plan := Decide(s, w.now)
+			w.Pass()
+			w.Failures = map[migration.ActionKind]error{migration.CreateTarget: tc.err}
+			s := w.Snapshot()
+			plan := migration.Decide(s, w.Now)
 			if plan.Status.Phase != tc.phase || plan.Reason != tc.want && tc.phase == v1.MigrationPending {
 				t.Errorf("phase %q, reason %q; want %q, %q", plan.Status.Phase, plan.Reason, tc.phase, tc.want)
 			}
 			if _, wanted := s.Claim(); wanted {
 				t.Error("a slot is kept for a Pod that was refused")
 			}
-			quota := Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
-			if quota != (tc.want == ReasonQuota) {
+			quota := migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
+			if quota != (tc.want == migration.ReasonQuota) {
 				t.Errorf("condition migrationRejectedByResourceQuota is %v", quota)
 			}
 		})
@@ -306,22 +307,22 @@ func TestRefusedCreation(t *testing.T) {
 
 func TestPendingWrites_DecideNothing(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationPreparingTarget)
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	s := w.snapshot()
+	w.Until(v1.MigrationPreparingTarget)
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	s := w.Snapshot()
 	s.Pending = "create of Pod ns/dst"
-	plan := Decide(s, w.now)
-	if len(plan.Actions) > 0 || plan.Release || !cmp.Equal(plan.Status, w.migration.Status) {
+	plan := migration.Decide(s, w.Now)
+	if len(plan.Actions) > 0 || plan.Release || !cmp.Equal(plan.Status, w.Migration.Status) {
 		t.Errorf("plan is %+v, want nothing done", plan)
 	}
 }
 
 func TestOrphanedMigration_IsCanceled(t *testing.T) {
 	w := newWorld(t)
-	w.put(handoff.Lease{State: handoff.Preparing, Epoch: 7, Holder: sourceNode, Target: "elsewhere", Tag: "gone"})
-	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: "elsewhere"}
-	w.until(v1.MigrationRunning)
-	if l := w.lease(); l.Tag != ourUID || l.Epoch != 9 {
+	w.Put(handoff.Lease{State: handoff.Preparing, Epoch: 7, Holder: sourceNode, Target: "elsewhere", Tag: "gone"})
+	w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: "elsewhere"}
+	w.Until(v1.MigrationRunning)
+	if l := w.Lease(); l.Tag != ourUID || l.Epoch != 9 {
 		t.Errorf("lease is %+v, want our move at epoch 9", l)
 	}
 }
@@ -332,15 +333,15 @@ func TestCollect_OldMigrations(t *testing.T) {
 		o := newMigration(fmt.Sprintf("old-%d", i), "")
 		o.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i-20) * time.Minute))
 		o.Status.Phase = v1.MigrationSucceeded
-		w.others = append(w.others, o)
+		w.Others = append(w.Others, o)
 	}
 	running := newMigration("old-but-unfinished", "x")
 	running.Status.Phase = v1.MigrationPending
 	running.CreationTimestamp = metav1.NewTime(start.Add(time.Minute))
-	w.others = append(w.others, running)
-	w.until(v1.MigrationSucceeded)
+	w.Others = append(w.Others, running)
+	w.Until(v1.MigrationSucceeded)
 	seen := map[string]bool{}
-	for _, name := range w.collected {
+	for _, name := range w.Collected {
 		seen[name] = true
 	}
 	if d := cmp.Diff(map[string]bool{"old-0": true, "old-1": true, "old-2": true, "old-3": true}, seen); d != "" {

@@ -15,7 +15,8 @@
 //   - package queue: the order of waiting migrations, and the slots they wait for;
 //   - package placement: the nodes that could take a target Pod, and the quotas.
 //
-// Package evacuation decides which migrations to create without a user's request.
+// Package evacuation decides which migrations to create without a user's request, package explain
+// describes where a migration stands.
 //
 //	Pending ──▶ Scheduling ──▶ Scheduled ──▶ PreparingTarget ──▶ TargetReady ──▶ Running ──▶ Succeeded
 //	 queue,      scheduler,     handoff       target node        source node      hypervisors

@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -13,6 +14,8 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 )
+
+var rewrite = flag.Bool("update", false, "rewrite doc.go")
 
 type phases = map[v1.VirtualMachineInstanceMigrationPhase]row
 

@@ -98,24 +98,24 @@ func (c *Check) find(s Snapshot) Finding {
 // creation, since a cluster may run without KubeVirt's webhooks.
 func DefaultChecks() Evaluator {
 	return Evaluator{
-		{"spec", CheckSpec},
-		{"between clusters", CheckDecentralized},
-		{"guest", CheckGuest},
-		{"migratable", CheckMigratable},
-		{"running", CheckRunning},
-		{"back-off", CheckBackoff},
-		{"backup", CheckBackup},
-		{"utility volumes", CheckUtilityVolumes},
-		{"plugging", CheckPlugging},
-		{"source Pod", CheckSourcePod},
-		{"one Pod", CheckOnePod},
-		{"state", CheckState},
+		{"spec", checkSpec},
+		{"between clusters", checkDecentralized},
+		{"guest", checkGuest},
+		{"migratable", checkMigratable},
+		{"running", checkRunning},
+		{"back-off", checkBackoff},
+		{"backup", checkBackup},
+		{"utility volumes", checkUtilityVolumes},
+		{"plugging", checkPlugging},
+		{"source Pod", checkSourcePod},
+		{"one Pod", checkOnePod},
+		{"state", checkState},
 	}
 }
 
 // order holds the checks that no configuration can remove: no evacuation of a node that the VMI
 // has left, one migration of a VMI at a time, and none without its options.
-var order = Evaluator{{"evacuation", checkEvacuation}, {"order of migrations", checkOrder}, {"policy", CheckPolicy}}
+var order = Evaluator{{"evacuation", checkEvacuation}, {"order of migrations", checkOrder}, {"policy", checkPolicy}}
 
 // Checks returns all checks of the configuration in order: whether an evacuation still has a
 // cause, the order of the VMI's migrations, the migration options, then those of the
@@ -128,18 +128,18 @@ func (c Config) Checks() Evaluator {
 	return append(slices.Clip(order), e...)
 }
 
-// CheckSpec repeats KubeVirt's webhook validation of the migration itself.
-func CheckSpec(s Snapshot) Finding {
+// checkSpec repeats KubeVirt's webhook validation of the migration itself.
+func checkSpec(s Snapshot) Finding {
 	send, receive := s.Migration.Spec.SendTo, s.Migration.Spec.Receive
 	if send != nil && receive != nil && send.MigrationID != receive.MigrationID {
-		return never(ReasonInvalidSpec, fmt.Sprintf("spec.receive.migrationID: Invalid value: %q: must equal spec.sendTo.migrationID %q", receive.MigrationID, send.MigrationID),
+		return never(reasonInvalidSpec, fmt.Sprintf("spec.receive.migrationID: Invalid value: %q: must equal spec.sendTo.migrationID %q", receive.MigrationID, send.MigrationID),
 			"create a migration with equal IDs")
 	}
 	return Finding{}
 }
 
-// CheckGuest requires a VMI that exists, has not ended and is not being deleted.
-func CheckGuest(s Snapshot) Finding {
+// checkGuest requires a VMI that exists, has not ended and is not being deleted.
+func checkGuest(s Snapshot) Finding {
 	name := s.Migration.Spec.VMIName
 	switch vmi := s.VMI; {
 	case name == "":
@@ -154,9 +154,9 @@ func CheckGuest(s Snapshot) Finding {
 	return Finding{}
 }
 
-// CheckRunning waits until the VMI runs on a node that owns it. A VMI that is received
+// checkRunning waits until the VMI runs on a node that owns it. A VMI that is received
 // runs elsewhere.
-func CheckRunning(s Snapshot) Finding {
+func checkRunning(s Snapshot) Finding {
 	if s.VMI == nil || s.Migration.IsDecentralizedTarget() {
 		return Finding{}
 	}
@@ -175,19 +175,19 @@ func CheckRunning(s Snapshot) Finding {
 	return Finding{}
 }
 
-// CheckSourcePod waits until the Pod of the running VMI is known. The source Pod of a
+// checkSourcePod waits until the Pod of the running VMI is known. The source Pod of a
 // received VMI is not in this namespace.
-func CheckSourcePod(s Snapshot) Finding {
+func checkSourcePod(s Snapshot) Finding {
 	if s.SourcePod == nil && !s.Migration.IsDecentralizedTarget() {
 		return later(ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown", "")
 	}
 	return Finding{}
 }
 
-// CheckOnePod waits until the VMI has no Pod other than the one it runs in, so that failures
+// checkOnePod waits until the VMI has no Pod other than the one it runs in, so that failures
 // never accumulate Pods. A Pod that is being deleted does not block, since a lost node may
 // keep it forever; the VMI's lease prevents that it runs twice.
-func CheckOnePod(s Snapshot) Finding {
+func checkOnePod(s Snapshot) Finding {
 	if s.VMI == nil || s.TargetPod != nil || s.SourcePod == nil {
 		return Finding{}
 	}

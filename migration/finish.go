@@ -91,7 +91,7 @@ func (d finish) failed() phase {
 				r, message = Reason(c.Reason), c.Message
 			}
 			stop(d).callOff(d.s.UID(), cause{r, message})
-			return d.stay(OwnerController, ReasonCancelling, "rolling back migration state on both nodes")
+			return d.stay(OwnerController, reasonCancelling, "rolling back migration state on both nodes")
 		case begunMoving:
 			stop(d).decide(cause{ReasonAborted, "the migration failed"})
 			return v1.MigrationFailed

@@ -61,9 +61,9 @@ func (d interrupt) stateLost(row) (cause, bool) {
 	case d.ms != nil:
 		return cause{}, false
 	case d.s.VMI.Status.MigrationState == nil:
-		return cause{ReasonStateLost, "the VMI's migration state was cleared"}, true
+		return cause{reasonStateLost, "the VMI's migration state was cleared"}, true
 	}
-	return cause{ReasonStateLost, fmt.Sprintf("the VMI's migration state was taken over by migration %q", d.s.VMI.Status.MigrationState.MigrationUID)}, true
+	return cause{reasonStateLost, fmt.Sprintf("the VMI's migration state was taken over by migration %q", d.s.VMI.Status.MigrationState.MigrationUID)}, true
 }
 
 // guestGone: the VMI is gone, has ended or is being deleted.
@@ -95,11 +95,11 @@ func (d interrupt) targetPodLost(row) (cause, bool) {
 	}
 	switch p := d.s.TargetPod; {
 	case p == nil:
-		return cause{ReasonTargetPodLost, "the target Pod no longer exists"}, true
+		return cause{reasonTargetPodLost, "the target Pod no longer exists"}, true
 	case launcherpod.Terminal(p):
-		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
+		return cause{reasonTargetPodLost, fmt.Sprintf("target Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
 	case p.DeletionTimestamp != nil:
-		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q is being deleted", p.Name)}, true
+		return cause{reasonTargetPodLost, fmt.Sprintf("target Pod %q is being deleted", p.Name)}, true
 	}
 	return cause{}, false
 }
@@ -140,5 +140,5 @@ func (d interrupt) unexplained() cause {
 	case d.s.Migration.DeletionTimestamp != nil:
 		return cause{ReasonAborted, "the migration was deleted"}
 	}
-	return cause{ReasonOtherReported, "the other cluster reports that the migration has failed"}
+	return cause{reasonOtherReported, "the other cluster reports that the migration has failed"}
 }

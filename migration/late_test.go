@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"testing"
@@ -11,28 +11,29 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // endings end a migration before it was handed off, for that reason.
 var endings = map[string]struct {
 	end  func(*world)
-	want Reason
+	want migration.Reason
 }{
-	"cancelled":      {func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonAborted},
-	"guest deleted":  {func(w *world) { w.vmi.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonGuestDeleted},
-	"Pod lost":       {func(w *world) { delete(w.pods, "dst") }, ReasonTargetPodLost},
-	"Pod on its way": {func(w *world) { w.pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonTargetPodLost},
-	"on the source":  {func(w *world) { w.podBecomesReady(sourceNode) }, ReasonSameNode},
-	"takes too long": {func(w *world) { w.now = w.now.Add(time.Hour) }, ""},
+	"cancelled":      {func(w *world) { w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now} }, migration.ReasonAborted},
+	"guest deleted":  {func(w *world) { w.VMI.DeletionTimestamp = &metav1.Time{Time: w.Now} }, migration.ReasonGuestDeleted},
+	"Pod lost":       {func(w *world) { delete(w.Pods, "dst") }, "TargetPodLost"},
+	"Pod on its way": {func(w *world) { w.Pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.Now} }, "TargetPodLost"},
+	"on the source":  {func(w *world) { w.PodBecomesReady(sourceNode) }, "TargetIsSource"},
+	"takes too long": {func(w *world) { w.Now = w.Now.Add(time.Hour) }, ""},
 	"not to be moved": {func(w *world) {
-		w.podBecomesReady(targetNode)
-		w.config.Evaluator = Evaluator{{"house rule", houseRule}}
+		w.PodBecomesReady(targetNode)
+		w.Config.Evaluator = migration.Evaluator{{"house rule", houseRule}}
 	}, "HouseRule"},
 }
 
 // houseRule is a check with a reason of its own.
-func houseRule(Snapshot) Finding {
-	return Finding{Blocked: true, Reason: "HouseRule", Message: "not on Sundays: ask again"}
+func houseRule(migration.Snapshot) migration.Finding {
+	return migration.Finding{Blocked: true, Reason: "HouseRule", Message: "not on Sundays: ask again"}
 }
 
 func TestEndedMigration_RejectsLateHandoff(t *testing.T) {
@@ -40,32 +41,32 @@ func TestEndedMigration_RejectsLateHandoff(t *testing.T) {
 		for name, tc := range endings {
 			t.Run(name+" in "+string(ph), func(t *testing.T) {
 				w := newWorld(t)
-				w.until(ph)
-				before := w.vmi.DeepCopy() // what a handoff on its way is based on
+				w.Until(ph)
+				before := w.VMI.DeepCopy() // what a handoff on its way is based on
 				tc.end(w)
 				for range 10 {
-					w.pass()
-					if w.migration.IsFinal() && cmp.Equal(before.Status, w.vmi.Status) {
+					w.Pass()
+					if w.Migration.IsFinal() && cmp.Equal(before.Status, w.VMI.Status) {
 						t.Fatal("the migration ended and the VMI is the same version still")
 					}
 				}
-				if w.migration.Status.Phase != v1.MigrationFailed || !w.released {
-					t.Fatalf("phase is %q, released %v", w.migration.Status.Phase, w.released)
+				if w.Migration.Status.Phase != v1.MigrationFailed || !w.Released {
+					t.Fatalf("phase is %q, released %v", w.Migration.Status.Phase, w.Released)
 				}
-				if tc.want != "" && w.reason() != tc.want {
-					t.Errorf("reason is %q, want %q", w.reason(), tc.want)
+				if tc.want != "" && w.Reason() != tc.want {
+					t.Errorf("reason is %q, want %q", w.Reason(), tc.want)
 				}
-				ms := w.vmi.Status.MigrationState
+				ms := w.VMI.Status.MigrationState
 				if ms == nil || ms.MigrationUID != ourUID || !ms.Failed || !ms.Completed || ms.EndTimestamp == nil || ms.TargetNode != "" {
 					t.Errorf("the migration state is %+v", ms)
 				}
 				if name == "cancelled" && (!ms.AbortRequested || ms.AbortStatus != v1.MigrationAbortSucceeded) {
 					t.Errorf("the VMI has no record of the abort: %+v", ms)
 				}
-				if l := w.lease(); l.State != handoff.Owned || l.Epoch != 1 || l.Holder != sourceNode {
+				if l := w.Lease(); l.State != handoff.Owned || l.Epoch != 1 || l.Holder != sourceNode {
 					t.Errorf("the lease is %+v, want it untouched", l)
 				}
-				if name != "Pod on its way" && w.pods["dst"] != nil {
+				if name != "Pod on its way" && w.Pods["dst"] != nil {
 					t.Error("the target Pod is left behind")
 				}
 			})
@@ -75,20 +76,20 @@ func TestEndedMigration_RejectsLateHandoff(t *testing.T) {
 
 func TestForestall_OneWriteFirst(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationScheduling)
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	plan := Decide(w.snapshot(), w.now)
-	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != ReasonCancelling || plan.Owner != OwnerController {
+	w.Until(v1.MigrationScheduling)
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	plan := migration.Decide(w.Snapshot(), w.Now)
+	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != "Cancelling" || plan.Owner != migration.OwnerController {
 		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Owner)
 	}
-	if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI || len(plan.Events) > 0 || plan.Release {
+	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI || len(plan.Events) > 0 || plan.Release {
 		t.Fatalf("plan is %+v, want one change of the VMI", plan)
 	}
 	if c := plan.Actions[0].Change; c.Lease != nil || c.TargetNode != "" {
 		t.Errorf("the change goes beyond the migration state: %+v", c)
 	}
-	w.apply(plan.Actions[0])
-	plan = Decide(w.snapshot(), w.now)
+	w.Apply(plan.Actions[0])
+	plan = migration.Decide(w.Snapshot(), w.Now)
 	if plan.Status.Phase != v1.MigrationFailed || len(plan.Actions) > 0 {
 		t.Errorf("phase %q, actions %+v; want Failed and none", plan.Status.Phase, plan.Actions)
 	}
@@ -99,30 +100,30 @@ func TestForestall_OnlyWithPossibleHandoff(t *testing.T) {
 		phase v1.VirtualMachineInstanceMigrationPhase
 		setup func(*world)
 	}{
-		"nothing has begun":    {v1.MigrationPending, func(w *world) { delete(w.pods, "dst"); w.migration.Status.Phase = v1.MigrationPending }},
-		"no lease to be taken": {v1.MigrationScheduling, func(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }},
-		"the guest has ended":  {v1.MigrationScheduling, func(w *world) { w.vmi.Status.Phase = v1.Succeeded }},
+		"nothing has begun":    {v1.MigrationPending, func(w *world) { delete(w.Pods, "dst"); w.Migration.Status.Phase = v1.MigrationPending }},
+		"no lease to be taken": {v1.MigrationScheduling, func(w *world) { delete(w.VMI.Annotations, handoff.Annotation) }},
+		"the guest has ended":  {v1.MigrationScheduling, func(w *world) { w.VMI.Status.Phase = v1.Succeeded }},
 		"the guest moves already": {v1.MigrationScheduling, func(w *world) {
-			w.put(handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: sourceNode, Target: "elsewhere", Tag: "other-uid"})
+			w.Put(handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: sourceNode, Target: "elsewhere", Tag: "other-uid"})
 		}},
 		"another has the state": {v1.MigrationScheduled, func(w *world) {
 			o := newMigration("other", "other-uid")
 			o.Status.Phase = v1.MigrationRunning
-			w.others, w.vmi.Status.MigrationState = append(w.others, o), &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
+			w.Others, w.VMI.Status.MigrationState = append(w.Others, o), &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(tc.phase)
+			w.Until(tc.phase)
 			tc.setup(w)
-			before := w.vmi.DeepCopy()
-			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-			w.passes()
-			if diff := cmp.Diff(before, w.vmi); diff != "" {
+			before := w.VMI.DeepCopy()
+			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+			w.Passes()
+			if diff := cmp.Diff(before, w.VMI); diff != "" {
 				t.Errorf("the VMI was written (-before +after):\n%s", diff)
 			}
-			if w.migration.Status.Phase != v1.MigrationFailed || !w.released {
-				t.Errorf("phase is %q, released %v", w.migration.Status.Phase, w.released)
+			if w.Migration.Status.Phase != v1.MigrationFailed || !w.Released {
+				t.Errorf("phase is %q, released %v", w.Migration.Status.Phase, w.Released)
 			}
 		})
 	}
@@ -130,12 +131,12 @@ func TestForestall_OnlyWithPossibleHandoff(t *testing.T) {
 
 func TestEndedMigrationState_IsReplaced(t *testing.T) {
 	w := newWorld(t)
-	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "earlier", TargetNode: sourceNode, Completed: true}
-	w.until(v1.MigrationScheduling)
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	w.passes()
-	if uid := w.vmi.Status.MigrationState.MigrationUID; uid != ourUID || w.reason() != ReasonAborted {
-		t.Errorf("state of %q, reason %q", uid, w.reason())
+	w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "earlier", TargetNode: sourceNode, Completed: true}
+	w.Until(v1.MigrationScheduling)
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	w.Passes()
+	if uid := w.VMI.Status.MigrationState.MigrationUID; uid != ourUID || w.Reason() != migration.ReasonAborted {
+		t.Errorf("state of %q, reason %q", uid, w.Reason())
 	}
 }
 
@@ -143,17 +144,17 @@ func TestHandOff_AfterPhaseIsStored(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending} {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.until(v1.MigrationScheduling)
+			w.Until(v1.MigrationScheduling)
 			// The process crashed before it could store what became of the Pod.
-			w.migration.Status = v1.VirtualMachineInstanceMigrationStatus{Phase: ph}
-			w.podBecomesReady(targetNode)
-			w.pass()
-			if w.migration.Status.Phase != v1.MigrationScheduled || w.vmi.Status.MigrationState != nil {
-				t.Fatalf("phase %q, migration state %+v; want Scheduled and none", w.migration.Status.Phase, w.vmi.Status.MigrationState)
+			w.Migration.Status = v1.VirtualMachineInstanceMigrationStatus{Phase: ph}
+			w.PodBecomesReady(targetNode)
+			w.Pass()
+			if w.Migration.Status.Phase != v1.MigrationScheduled || w.VMI.Status.MigrationState != nil {
+				t.Fatalf("phase %q, migration state %+v; want Scheduled and none", w.Migration.Status.Phase, w.VMI.Status.MigrationState)
 			}
-			w.pass()
-			if w.migration.Status.Phase != v1.MigrationPreparingTarget || w.lease().Tag != ourUID {
-				t.Errorf("phase %q, lease %+v; want the handoff", w.migration.Status.Phase, w.lease())
+			w.Pass()
+			if w.Migration.Status.Phase != v1.MigrationPreparingTarget || w.Lease().Tag != ourUID {
+				t.Errorf("phase %q, lease %+v; want the handoff", w.Migration.Status.Phase, w.Lease())
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func checkEvacuation(s Snapshot) Finding {
 	if node == "" || s.VMI == nil || s.State() != nil || s.VMI.Status.NodeName == "" || s.VMI.Status.NodeName == node {
 		return Finding{}
 	}
-	return never(ReasonGuestAway, fmt.Sprintf("the VMI has already left node %q, which is being evacuated, for node %q", node, s.VMI.Status.NodeName), "")
+	return never(reasonGuestAway, fmt.Sprintf("the VMI has already left node %q, which is being evacuated, for node %q", node, s.VMI.Status.NodeName), "")
 }
 
 // checkOrder serializes the migrations of a VMI.
@@ -85,7 +85,7 @@ func checkOrder(s Snapshot) Finding {
 	if o := s.Older(); o != nil {
 		return waitFor(o, "goes first")
 	}
-	if o := s.owner(); o != nil {
+	if o := s.Owner(); o != nil {
 		return waitFor(o, "is running")
 	}
 	return Finding{}

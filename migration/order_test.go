@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
 // TestOlder_OneTurn asks, for many sets of migrations of a VMI, each of them.
@@ -48,7 +50,7 @@ func TestOlder_OneTurn(t *testing.T) {
 		for i, m := range waiting {
 			others := append(slices.Clone(finished), slices.Delete(slices.Clone(waiting), i, i+1)...)
 			rng.Shuffle(len(others), func(x, y int) { others[x], others[y] = others[y], others[x] })
-			if s := (Snapshot{Migration: m, Others: others, Config: Config{}.WithDefaults()}); s.Older() == nil {
+			if s := (migration.Snapshot{Migration: m, Others: others, Config: migration.Config{}.WithDefaults()}); s.Older() == nil {
 				turns = append(turns, m.Name)
 			}
 		}
@@ -63,8 +65,10 @@ func TestOlder_OneTurn(t *testing.T) {
 
 // TestWake_SoonestWait has a wait that time does not end, and behind it others that it does.
 func TestWake_SoonestWait(t *testing.T) {
-	until := func(r Reason, at time.Time) Check {
-		return Check{string(r), func(Snapshot) Finding { return Finding{Blocked: true, Temporary: true, Reason: r, Until: at} }}
+	until := func(r migration.Reason, at time.Time) migration.Check {
+		return migration.Check{string(r), func(migration.Snapshot) migration.Finding {
+			return migration.Finding{Blocked: true, Temporary: true, Reason: r, Until: at}
+		}}
 	}
 	never, past := time.Time{}, start.Add(-time.Minute)
 	soon, later := start.Add(time.Minute), start.Add(time.Hour)
@@ -80,16 +84,16 @@ func TestWake_SoonestWait(t *testing.T) {
 		for _, waits := range []bool{false, true} { // for another migration too
 			t.Run(fmt.Sprint(name, " ", waits), func(t *testing.T) {
 				w := newWorld(t)
-				w.pass()
-				w.config.Evaluator = Evaluator{until("A", tc.first), until("B", tc.second), until("C", tc.third)}
-				reason := Reason("A")
+				w.Pass()
+				w.Config.Evaluator = migration.Evaluator{until("A", tc.first), until("B", tc.second), until("C", tc.third)}
+				reason := migration.Reason("A")
 				if waits {
-					older := w.migration.DeepCopy()
+					older := w.Migration.DeepCopy()
 					older.Name, older.UID, older.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))
-					w.others, reason = append(w.others, older), ReasonWaitingForMigration
+					w.Others, reason = append(w.Others, older), migration.ReasonWaitingForMigration
 				}
-				w.now = start
-				if plan := Decide(w.snapshot(), w.now); plan.Reason != reason || !plan.Wake.Equal(tc.want) {
+				w.Now = start
+				if plan := migration.Decide(w.Snapshot(), w.Now); plan.Reason != reason || !plan.Wake.Equal(tc.want) {
 					t.Errorf("reason %q, wake %s; want %q, %s", plan.Reason, plan.Wake, reason, tc.want)
 				}
 			})
@@ -101,10 +105,10 @@ func TestInvalidVMIName_NotFound(t *testing.T) {
 	for _, name := range []string{"a_/b", "-a", "a b", "Ä"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.migration.Spec.VMIName, w.vmi = name, nil
-			s := w.snapshot()
+			w.Migration.Spec.VMIName, w.VMI = name, nil
+			s := w.Snapshot()
 			s.Migration.Labels, s.Migration.Finalizers = nil, []string{v1.VirtualMachineInstanceMigrationFinalizer}
-			if plan := Decide(s, w.now); plan.Status.Phase != v1.MigrationFailed || Condition(plan.Status, ConditionFailed).Reason != string(ReasonGuestNotFound) {
+			if plan := migration.Decide(s, w.Now); plan.Status.Phase != v1.MigrationFailed || migration.Condition(plan.Status, migration.ConditionFailed).Reason != string(migration.ReasonGuestNotFound) {
 				t.Errorf("phase %q, actions %+v", plan.Status.Phase, plan.Actions)
 			}
 		})

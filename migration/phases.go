@@ -21,7 +21,7 @@ type advance struct{ *decision }
 
 // unset judges a migration for the first time.
 func (d advance) unset() phase {
-	if o := d.s.owner(); o != nil {
+	if o := d.s.Owner(); o != nil {
 		return stop(d).fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same VMI is running", o.Name)})
 	}
 	if f := d.judged(); f.Blocked && !f.Temporary {
@@ -38,10 +38,10 @@ func (d advance) judged() Finding {
 		return f
 	}
 	switch f.Reason {
-	case ReasonGuestNotFound, ReasonGuestFinal, ReasonGuestDeleted, ReasonGuestAway:
+	case ReasonGuestNotFound, ReasonGuestFinal, ReasonGuestDeleted, reasonGuestAway:
 		return f // after these no creator makes another one
 	}
-	if wait := CheckBackoff(d.s); wait.Blocked {
+	if wait := checkBackoff(d.s); wait.Blocked {
 		return wait
 	}
 	return f
@@ -54,7 +54,7 @@ func (d advance) pending() phase {
 	}
 	if orphan := d.s.orphan(); orphan != nil {
 		stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
-		return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
+		return d.stay(OwnerController, reasonCancelling, "canceling an orphaned migration")
 	}
 	if f := d.judged(); f.Blocked {
 		return refusal(d).blocked(f)
@@ -88,7 +88,7 @@ func (d advance) scheduling() phase {
 		return v1.MigrationScheduled
 	}
 	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
-	expired := cause{ReasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
+	expired := cause{reasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
 	if ready {
 		expired.message = fmt.Sprintf("hotplugged volumes were not attached within %s of the creation of target Pod %q: %s", limit, p.Name, d.plan.Message)
 	}
@@ -117,7 +117,7 @@ func (d advance) warnUnschedulable(why string) {
 	if c := Condition(d.plan.Status, ConditionWaiting); c != nil && c.Reason == string(ReasonUnschedulable) {
 		return
 	}
-	d.emit(Event{Warning: true, Reason: EventUnschedulable, Message: "the target Pod is unschedulable: " + why})
+	d.emit(Event{Warning: true, Reason: eventUnschedulable, Message: "the target Pod is unschedulable: " + why})
 }
 
 // scheduled hands the VMI off, once a slot at the target node is free.
@@ -128,9 +128,9 @@ func (d advance) scheduled() phase {
 	target := d.s.TargetPod.Spec.NodeName
 	switch {
 	case target == d.s.VMI.Status.NodeName && !d.receives():
-		return stop(d).decide(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
+		return stop(d).decide(cause{reasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
-		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is no longer ready")
+		return d.stay(OwnerScheduler, reasonWaitingForTargetPod, "the target Pod is no longer ready")
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
 		if !f.Temporary {
@@ -194,7 +194,7 @@ func (d advance) preparing() phase {
 	case d.ms != nil && d.ms.TargetNode != "" && d.ms.TargetNodeAddress != "":
 		return v1.MigrationTargetReady
 	case d.ms != nil && d.ms.FailureReason != "":
-		return d.stay(OwnerTarget, ReasonWaitingForTargetNode, d.ms.FailureReason)
+		return d.stay(OwnerTarget, reasonWaitingForTargetNode, d.ms.FailureReason)
 	}
 	return v1.MigrationPreparingTarget
 }
@@ -213,7 +213,7 @@ func (d advance) running() phase {
 		return v1.MigrationRunning
 	}
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
-		return d.stay(OwnerTarget, ReasonCompleting, "the VMI runs on the target node, which completes the migration")
+		return d.stay(OwnerTarget, reasonCompleting, "the VMI runs on the target node, which completes the migration")
 	}
 	return d.complete()
 }
@@ -235,7 +235,7 @@ func (d advance) complete() phase {
 		return d.plan.Status.Phase
 	}
 	if c := d.liveUpdate(); c != "" && !late && d.s.Migration.DeletionTimestamp == nil && !d.s.VMI.IsFinal() {
-		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the VMI has migrated; its condition %s is not resolved yet", c))
+		return d.stay(OwnerTarget, reasonLiveUpdate, fmt.Sprintf("the VMI has migrated; its condition %s is not resolved yet", c))
 	} else if c != "" {
 		d.emit(Event{Warning: true, OnVMI: true, Reason: EventSucceeded, Message: fmt.Sprintf("The VirtualMachineInstance migrated, but its condition %s is not resolved", c)})
 	}

@@ -181,19 +181,19 @@ type Event struct {
 // Event reasons as KubeVirt names them.
 const (
 	EventSucceeded     = "SuccessfulMigration"
-	EventFailed        = "FailedMigration"
-	EventAborted       = "SuccessfulAbortMigration"
+	eventFailed        = "FailedMigration"
+	eventAborted       = "SuccessfulAbortMigration"
 	EventHandOver      = "SuccessfulHandOver"
 	EventCreated       = "SuccessfulCreate"
 	EventCreateFailed  = "FailedCreate"
 	EventDeleted       = "SuccessfulDelete"
-	EventUnschedulable = "migrationTargetPodUnschedulable"
-	// EventNoSuitableNodes: no other node has the CPU of a host-model VMI.
-	EventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
-	EventBackoff           = "MigrationBackoff"
-	EventUtilityVolumes    = "UtilityVolumeMigrationPending"
-	EventBackupAborted     = "BackupAbortedForMigration"
-	EventBackupAbortFailed = "BackupAbortFailed"
+	eventUnschedulable = "migrationTargetPodUnschedulable"
+	// eventNoSuitableNodes: no other node has the CPU of a host-model VMI.
+	eventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
+	eventBackoff           = "MigrationBackoff"
+	eventUtilityVolumes    = "UtilityVolumeMigrationPending"
+	eventBackupAborted     = "BackupAbortedForMigration"
+	eventBackupAbortFailed = "BackupAbortFailed"
 )
 
 // EventOptionsChanged is this module's event reason for a VMI whose migration, already handed
@@ -236,9 +236,9 @@ type Plan struct {
 	Message string
 	// Deadline is when the current phase is overdue; zero means never.
 	Deadline time.Time
-	// overdue is the reason with which the migration fails at Deadline; empty if it then
+	// Overdue is the reason with which the migration fails at Deadline; empty if it then
 	// succeeds.
-	overdue Reason
+	Overdue Reason
 	// Wake is when time alone lets the migration continue or fail before its deadline, as
 	// the end of a back-off does; zero means never.
 	Wake time.Time

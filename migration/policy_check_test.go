@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/policy"
 )
 
@@ -31,7 +32,7 @@ func matched(spec *v1alpha1.MigrationPolicySpec) policy.Match {
 
 // under lets the world's VMI be under a policy with the spec.
 func (w *world) under(spec *v1alpha1.MigrationPolicySpec) {
-	w.inForce, _ = policy.Resolve(matched(spec), w.config.Cluster)
+	w.InForce, _ = policy.Resolve(matched(spec), w.Config.Cluster)
 }
 
 func TestInvalidPolicy_HoldsMigrationBack(t *testing.T) {
@@ -42,24 +43,24 @@ func TestInvalidPolicy_HoldsMigrationBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.config.Evaluator = Evaluator{{"guest", CheckGuest}} // which does not ask for the policy
-			w.until(at)
+			w.Config.Evaluator = migration.Evaluator{{"guest", checkNamed("guest").Judge}} // which does not ask for the policy
+			w.Until(at)
 			w.under(rate("-1"))
-			w.podBecomesReady(targetNode)
-			w.passes()
-			c := Condition(w.migration.Status, ConditionWaiting)
-			if c == nil || c.Reason != string(ReasonPolicyInvalid) || !strings.Contains(c.Message, "bandwidthPerMigration") || !strings.Contains(c.Message, `"p"`) {
-				t.Fatalf("phase %s, condition %+v", w.migration.Status.Phase, c)
+			w.PodBecomesReady(targetNode)
+			w.Passes()
+			c := migration.Condition(w.Migration.Status, migration.ConditionWaiting)
+			if c == nil || c.Reason != string(migration.ReasonPolicyInvalid) || !strings.Contains(c.Message, "bandwidthPerMigration") || !strings.Contains(c.Message, `"p"`) {
+				t.Fatalf("phase %s, condition %+v", w.Migration.Status.Phase, c)
 			}
-			if w.vmi.Status.MigrationState != nil {
-				t.Errorf("it was handed off as %+v", w.vmi.Status.MigrationState)
+			if w.VMI.Status.MigrationState != nil {
+				t.Errorf("it was handed off as %+v", w.VMI.Status.MigrationState)
 			}
-			if _, claims := w.snapshot().Claim(); claims != (at != v1.MigrationPhaseUnset) {
+			if _, claims := w.Snapshot().Claim(); claims != (at != v1.MigrationPhaseUnset) {
 				t.Errorf("it claims a slot: %t", claims)
 			}
 			w.under(rate("1Mi"))
-			w.until(v1.MigrationPreparingTarget)
-			if got := w.vmi.Status.MigrationState.VMIMConfigurationOptions.BandwidthPerMigration.String(); got != "1Mi" {
+			w.Until(v1.MigrationPreparingTarget)
+			if got := w.VMI.Status.MigrationState.VMIMConfigurationOptions.BandwidthPerMigration.String(); got != "1Mi" {
 				t.Errorf("fixed, it goes by %s", got)
 			}
 		})
@@ -72,14 +73,14 @@ func TestInvalidPolicy_WaitIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(at)
+			w.Until(at)
 			w.under(rate("-1"))
-			plan := w.passes()
-			w.now = plan.Deadline
-			w.passes()
-			c := Condition(w.migration.Status, ConditionFailed)
+			plan := w.Passes()
+			w.Now = plan.Deadline
+			w.Passes()
+			c := migration.Condition(w.Migration.Status, migration.ConditionFailed)
 			if c == nil || plan.Deadline.IsZero() {
-				t.Errorf("phase %s, deadline %s", w.migration.Status.Phase, plan.Deadline)
+				t.Errorf("phase %s, deadline %s", w.Migration.Status.Phase, plan.Deadline)
 			}
 		})
 	}

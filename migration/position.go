@@ -118,7 +118,7 @@ func (d position) mayHandOff() bool {
 // Scheduling and Scheduled alone, and to no VMI whose migration state or lease is another
 // migration's.
 func (d position) handoffMayFollow() bool {
-	return d.mayHandOff() && d.leased && !d.lease.InMove() && d.s.owner() == nil
+	return d.mayHandOff() && d.leased && !d.lease.InMove() && d.s.Owner() == nil
 }
 
 // stored returns why the migration failed by its state on the VMI.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"slices"
@@ -13,18 +13,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // says makes the VMI report the progress of its migration.
 func (w *world) says(mode v1.MigrationMode, message string) {
 	c := v1.VirtualMachineInstanceCondition{Type: status.MigrationProgress, Status: corev1.ConditionTrue, Reason: string(mode), Message: message}
 	w.silent()
-	w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, c)
+	w.VMI.Status.Conditions = append(w.VMI.Status.Conditions, c)
 }
 
 // silent removes the VMI's progress report.
 func (w *world) silent() {
-	w.vmi.Status.Conditions = slices.DeleteFunc(w.vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+	w.VMI.Status.Conditions = slices.DeleteFunc(w.VMI.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
 		return c.Type == status.MigrationProgress
 	})
 }
@@ -32,21 +33,21 @@ func (w *world) silent() {
 // shows compares the migration's progress.
 func (w *world) shows(want *v1.VirtualMachineInstanceMigrationCondition) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, Condition(w.migration.Status, ConditionProgress)); diff != "" {
+	if diff := cmp.Diff(want, migration.Condition(w.Migration.Status, migration.ConditionProgress)); diff != "" {
 		w.t.Errorf("progress (-want +got):\n%s", diff)
 	}
 }
 
 func progressAt(at time.Time, s corev1.ConditionStatus, mode, message string) *v1.VirtualMachineInstanceMigrationCondition {
 	return &v1.VirtualMachineInstanceMigrationCondition{
-		Type: ConditionProgress, Status: s, Reason: mode, Message: message, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
+		Type: migration.ConditionProgress, Status: s, Reason: mode, Message: message, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
 	}
 }
 
 // moving is a migration whose VMI is being migrated.
 func moving(t *testing.T) *world {
 	w := newWorld(t)
-	w.until(v1.MigrationRunning)
+	w.Until(v1.MigrationRunning)
 	return w
 }
 
@@ -54,31 +55,31 @@ func TestMigration_Progress(t *testing.T) {
 	const half, most = "processed=64Mi remaining=64Mi total=128Mi", "processed=120Mi remaining=8Mi total=128Mi"
 	w := moving(t)
 	w.shows(nil)
-	began := w.now
+	began := w.Now
 	w.says(v1.MigrationPreCopy, half)
-	w.pass()
+	w.Pass()
 	w.shows(progressAt(began, corev1.ConditionTrue, "PreCopy", half))
 
-	w.now = w.now.Add(time.Second)
+	w.Now = w.Now.Add(time.Second)
 	w.says(v1.MigrationPreCopy, most)
-	w.pass()
+	w.Pass()
 	w.shows(progressAt(began, corev1.ConditionTrue, "PreCopy", most))
-	before := w.migration.Status.DeepCopy()
-	w.now = w.now.Add(time.Second)
-	w.pass()
-	if diff := cmp.Diff(before, &w.migration.Status); diff != "" {
+	before := w.Migration.Status.DeepCopy()
+	w.Now = w.Now.Add(time.Second)
+	w.Pass()
+	if diff := cmp.Diff(before, &w.Migration.Status); diff != "" {
 		t.Errorf("a VMI that says nothing new changed the migration (-before +after):\n%s", diff)
 	}
 
-	w.now = w.now.Add(time.Second)
-	switched := w.now
+	w.Now = w.Now.Add(time.Second)
+	switched := w.Now
 	w.says(v1.MigrationPostCopy, most)
-	w.pass()
+	w.Pass()
 	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
 
 	// The last report stays: the node removes it with the end of the migration.
 	w.silent()
-	w.pass()
+	w.Pass()
 	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
 }
 
@@ -89,46 +90,46 @@ func TestProgress_OfAMigrationThatHasEndedIsFinal(t *testing.T) {
 		want  v1.VirtualMachineInstanceMigrationPhase
 		shows string
 	}{
-		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded, "the VMI has migrated"},
-		"it failed": {func(w *world) { w.sourceReverts("the link broke") }, v1.MigrationFailed, last},
+		"it moved":  {func(w *world) { w.TargetTakesOver() }, v1.MigrationSucceeded, "the VMI has migrated"},
+		"it failed": {func(w *world) { w.SourceReverts("the link broke") }, v1.MigrationFailed, last},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := moving(t)
 			w.says(v1.MigrationPreCopy, last)
-			w.pass()
-			w.now = w.now.Add(time.Second)
+			w.Pass()
+			w.Now = w.Now.Add(time.Second)
 			tt.end(w)
 			w.silent()
-			w.passes()
-			if w.migration.Status.Phase != tt.want {
-				t.Fatalf("phase is %s, want %s", w.migration.Status.Phase, tt.want)
+			w.Passes()
+			if w.Migration.Status.Phase != tt.want {
+				t.Fatalf("phase is %s, want %s", w.Migration.Status.Phase, tt.want)
 			}
-			w.shows(progressAt(w.now, corev1.ConditionFalse, "PreCopy", tt.shows))
+			w.shows(progressAt(w.Now, corev1.ConditionFalse, "PreCopy", tt.shows))
 		})
 	}
 }
 
 func TestProgress_IgnoresOtherMigrations(t *testing.T) {
 	for name, edit := range map[string]func(*world){
-		"before it was handed over": func(w *world) { w.until(v1.MigrationScheduling) },
-		"before it has begun":       func(w *world) { w.until(v1.MigrationTargetReady) },
+		"before it was handed over": func(w *world) { w.Until(v1.MigrationScheduling) },
+		"before it has begun":       func(w *world) { w.Until(v1.MigrationTargetReady) },
 		"by another one that began": func(w *world) {
-			w.until(v1.MigrationRunning)
-			w.vmi.Status.MigrationState.MigrationUID = "another"
+			w.Until(v1.MigrationRunning)
+			w.VMI.Status.MigrationState.MigrationUID = "another"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			edit(w)
 			w.says(v1.MigrationPreCopy, "processed=1Mi remaining=127Mi total=128Mi")
-			w.pass()
+			w.Pass()
 			w.shows(nil)
 		})
 	}
 }
 
 func TestConditionProgress_SameTypeOnVMI(t *testing.T) {
-	if string(ConditionProgress) != string(status.MigrationProgress) {
-		t.Errorf("the migration says %s, the VMI %s", ConditionProgress, status.MigrationProgress)
+	if string(migration.ConditionProgress) != string(status.MigrationProgress) {
+		t.Errorf("the migration says %s, the VMI %s", migration.ConditionProgress, status.MigrationProgress)
 	}
 }

@@ -27,17 +27,17 @@ const (
 	ReasonWaitingForSourcePod Reason = "WaitingForSourcePod"
 	// ReasonWaitingForPod: the VMI has another, stray Pod.
 	ReasonWaitingForPod Reason = "WaitingForOtherPod"
-	// ReasonUtilityVolumes: utility volumes must be detached first.
-	ReasonUtilityVolumes Reason = "UtilityVolumesPresent"
-	// ReasonPlugging: a volume of the VMI is being unplugged, or memory is being dumped.
-	ReasonPlugging Reason = "VolumesChanging"
-	// ReasonWaitingForAttachment: the Pod that attaches hotplugged volumes at the target
+	// reasonUtilityVolumes: utility volumes must be detached first.
+	reasonUtilityVolumes Reason = "UtilityVolumesPresent"
+	// reasonPlugging: a volume of the VMI is being unplugged, or memory is being dumped.
+	reasonPlugging Reason = "VolumesChanging"
+	// reasonWaitingForAttachment: the Pod that attaches hotplugged volumes at the target
 	// does not run yet.
-	ReasonWaitingForAttachment Reason = "WaitingForAttachmentPod"
-	// ReasonWaitingForState: a claim with the VMI's state does not exist yet.
-	ReasonWaitingForState Reason = "WaitingForStateClaim"
-	// ReasonStateClaim: the VMI has migrated, the claim with its state is not labeled yet.
-	ReasonStateClaim Reason = "StateClaimHandOff"
+	reasonWaitingForAttachment Reason = "WaitingForAttachmentPod"
+	// reasonWaitingForState: a claim with the VMI's state does not exist yet.
+	reasonWaitingForState Reason = "WaitingForStateClaim"
+	// reasonStateClaim: the VMI has migrated, the claim with its state is not labeled yet.
+	reasonStateClaim Reason = "StateClaimHandOff"
 	// ReasonBackup: a backup of the VMI must end first.
 	ReasonBackup Reason = "BackupInProgress"
 	// ReasonBackoff: the last automatic migrations of the VMI have failed.
@@ -49,22 +49,22 @@ const (
 	ReasonQuota Reason = "ResourceQuotaExceeded"
 	// ReasonCreateFailed: the API server rejected the target Pod; creation is retried.
 	ReasonCreateFailed Reason = "TargetPodCreateFailed"
-	// ReasonWaitingForTargetPod: the target Pod is being scheduled or started.
-	ReasonWaitingForTargetPod Reason = "WaitingForTargetPod"
-	// ReasonWaitingForTargetNode: the target node is preparing to receive.
-	ReasonWaitingForTargetNode Reason = "WaitingForTargetNode"
-	// ReasonWaitingForSourceNode: the source node has not begun to send.
-	ReasonWaitingForSourceNode Reason = "WaitingForSourceNode"
+	// reasonWaitingForTargetPod: the target Pod is being scheduled or started.
+	reasonWaitingForTargetPod Reason = "WaitingForTargetPod"
+	// reasonWaitingForTargetNode: the target node is preparing to receive.
+	reasonWaitingForTargetNode Reason = "WaitingForTargetNode"
+	// reasonWaitingForSourceNode: the source node has not begun to send.
+	reasonWaitingForSourceNode Reason = "WaitingForSourceNode"
 	// ReasonMoving: the hypervisors migrate the domain.
 	ReasonMoving Reason = "Moving"
-	// ReasonCompleting: the VMI runs on the target node, which cleans up.
-	ReasonCompleting Reason = "Completing"
-	// ReasonLiveUpdate: the VMI has migrated, a live update of it is not finished.
-	ReasonLiveUpdate Reason = "WaitingForLiveUpdate"
-	// ReasonAborting: the nodes were requested to abort and have not answered.
-	ReasonAborting Reason = "Aborting"
-	// ReasonCancelling: the migration is being canceled before it began.
-	ReasonCancelling Reason = "Cancelling"
+	// reasonCompleting: the VMI runs on the target node, which cleans up.
+	reasonCompleting Reason = "Completing"
+	// reasonLiveUpdate: the VMI has migrated, a live update of it is not finished.
+	reasonLiveUpdate Reason = "WaitingForLiveUpdate"
+	// reasonAborting: the nodes were requested to abort and have not answered.
+	reasonAborting Reason = "Aborting"
+	// reasonCancelling: the migration is being canceled before it began.
+	reasonCancelling Reason = "Cancelling"
 	// ReasonLeaseUnreadable: the VMI's handoff annotation is invalid, so its owner is
 	// unknown and nothing is changed.
 	ReasonLeaseUnreadable Reason = "LeaseUnreadable"
@@ -76,63 +76,63 @@ const (
 	ReasonGuestNotFound Reason = "GuestNotFound"
 	// ReasonGuestFinal: the VMI has ended.
 	ReasonGuestFinal Reason = "GuestEnded"
-	// ReasonGuestAway: the VMI has left the node to be evacuated.
-	ReasonGuestAway Reason = "GuestHasLeft"
+	// reasonGuestAway: the VMI has left the node to be evacuated.
+	reasonGuestAway Reason = "GuestHasLeft"
 	// ReasonGuestDeleted: the VMI is being deleted.
 	ReasonGuestDeleted Reason = "GuestDeleted"
 	// ReasonNotMigratable: the VMI's LiveMigratable condition is False.
 	ReasonNotMigratable Reason = "NotLiveMigratable"
-	// ReasonInvalidSpec: the migration contradicts itself.
-	ReasonInvalidSpec Reason = "InvalidSpec"
+	// reasonInvalidSpec: the migration contradicts itself.
+	reasonInvalidSpec Reason = "InvalidSpec"
 	// ReasonUnsupported: the migration requires an unsupported feature.
 	ReasonUnsupported Reason = "NotSupportedYet"
 	// ReasonConflict: another migration of the VMI is running.
 	ReasonConflict Reason = "AnotherMigrationRunning"
 	// ReasonAborted: the migration was deleted before it finished.
 	ReasonAborted Reason = "Aborted"
-	// ReasonPendingTimeout: the migration was not admitted in time.
-	ReasonPendingTimeout Reason = "PendingTimeout"
+	// reasonPendingTimeout: the migration was not admitted in time.
+	reasonPendingTimeout Reason = "PendingTimeout"
 	// ReasonNoNode: no node can ever match the target Pod.
 	ReasonNoNode Reason = "NoNodeMatches"
 	// ReasonUnschedulable: no node took the target Pod in time.
 	ReasonUnschedulable Reason = "TargetPodUnschedulable"
-	// ReasonTargetPodTimeout: the target Pod was not ready in time.
-	ReasonTargetPodTimeout Reason = "TargetPodTimeout"
-	// ReasonTargetPodLost: the target Pod was deleted or ended.
-	ReasonTargetPodLost Reason = "TargetPodLost"
-	// ReasonAttachmentLost: the Pod that attaches hotplugged volumes at the target was
+	// reasonTargetPodTimeout: the target Pod was not ready in time.
+	reasonTargetPodTimeout Reason = "TargetPodTimeout"
+	// reasonTargetPodLost: the target Pod was deleted or ended.
+	reasonTargetPodLost Reason = "TargetPodLost"
+	// reasonAttachmentLost: the Pod that attaches hotplugged volumes at the target was
 	// deleted or ended.
-	ReasonAttachmentLost Reason = "AttachmentPodLost"
+	reasonAttachmentLost Reason = "AttachmentPodLost"
 	// ReasonTargetPodForeign: a Pod with the target's name belongs to something else.
 	ReasonTargetPodForeign Reason = "TargetPodForeign"
 	// ReasonRender: the target Pod cannot be rendered from the VMI.
 	ReasonRender Reason = "TargetPodRenderFailed"
-	// ReasonSameNode: the target Pod was put on the source node.
-	ReasonSameNode Reason = "TargetIsSource"
-	// ReasonHandOffTimeout: the VMI was not handed off in time.
-	ReasonHandOffTimeout Reason = "HandOffTimeout"
-	// ReasonPrepareTimeout: the target node was not ready in time.
-	ReasonPrepareTimeout Reason = "PrepareTimeout"
-	// ReasonBeginTimeout: the source node did not begin in time.
-	ReasonBeginTimeout Reason = "BeginTimeout"
-	// ReasonMoveTimeout: the migration took longer than its budget.
-	ReasonMoveTimeout Reason = "MoveTimeout"
+	// reasonSameNode: the target Pod was put on the source node.
+	reasonSameNode Reason = "TargetIsSource"
+	// reasonHandOffTimeout: the VMI was not handed off in time.
+	reasonHandOffTimeout Reason = "HandOffTimeout"
+	// reasonPrepareTimeout: the target node was not ready in time.
+	reasonPrepareTimeout Reason = "PrepareTimeout"
+	// reasonBeginTimeout: the source node did not begin in time.
+	reasonBeginTimeout Reason = "BeginTimeout"
+	// reasonMoveTimeout: the migration took longer than its budget.
+	reasonMoveTimeout Reason = "MoveTimeout"
 	// ReasonNodeReported: a node reported that the migration failed.
 	ReasonNodeReported Reason = "NodeReportedFailure"
-	// ReasonStateLost: the VMI's migration state was cleared or taken over.
-	ReasonStateLost Reason = "MigrationStateLost"
+	// reasonStateLost: the VMI's migration state was cleared or taken over.
+	reasonStateLost Reason = "MigrationStateLost"
 )
 
 // failures are the reasons that may prefix a failure text on the VMI, so that the reason
 // survives a crash between two writes.
 var failures = map[Reason]bool{
-	ReasonAborted: true, ReasonGuestDeleted: true, ReasonTargetPodLost: true, ReasonAttachmentLost: true, ReasonHandOffTimeout: true,
-	ReasonPrepareTimeout: true, ReasonBeginTimeout: true, ReasonMoveTimeout: true, ReasonStateLost: true,
-	ReasonSameNode: true, ReasonNodeReported: true,
+	ReasonAborted: true, ReasonGuestDeleted: true, reasonTargetPodLost: true, reasonAttachmentLost: true, reasonHandOffTimeout: true,
+	reasonPrepareTimeout: true, reasonBeginTimeout: true, reasonMoveTimeout: true, reasonStateLost: true,
+	reasonSameNode: true, ReasonNodeReported: true,
 	// A reason of a migration between clusters may come from the other side.
-	ReasonSynchronizeTimeout: true, ReasonReceiverTimeout: true, ReasonPendingTimeout: true, ReasonUnschedulable: true,
-	ReasonTargetPodTimeout: true, ReasonGuestFinal: true, ReasonGate: true, ReasonNotMigratable: true, ReasonRender: true,
-	ReasonUnsupported: true, ReasonNotReceivable: true, ReasonGuestAway: true, ReasonUtilityVolumes: true,
+	reasonSynchronizeTimeout: true, reasonReceiverTimeout: true, reasonPendingTimeout: true, ReasonUnschedulable: true,
+	reasonTargetPodTimeout: true, ReasonGuestFinal: true, ReasonGate: true, ReasonNotMigratable: true, ReasonRender: true,
+	ReasonUnsupported: true, reasonNotReceivable: true, reasonGuestAway: true, reasonUtilityVolumes: true,
 }
 
 // failureText joins reason and message as stored in

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"testing"
@@ -12,49 +12,50 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 )
 
 func TestRejection_BeforeStart(t *testing.T) {
 	yes := true
 	for name, tc := range map[string]struct {
 		setup func(*world)
-		want  Reason
+		want  migration.Reason
 	}{
-		"no guest":        {func(w *world) { w.vmi = nil }, ReasonGuestNotFound},
-		"guest succeeded": {func(w *world) { w.vmi.Status.Phase = v1.Succeeded }, ReasonGuestFinal},
-		"guest deleted":   {func(w *world) { w.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted},
-		"no name":         {func(w *world) { w.migration.Spec.VMIName = ""; w.vmi = nil }, ReasonGuestNotFound},
+		"no guest":        {func(w *world) { w.VMI = nil }, migration.ReasonGuestNotFound},
+		"guest succeeded": {func(w *world) { w.VMI.Status.Phase = v1.Succeeded }, migration.ReasonGuestFinal},
+		"guest deleted":   {func(w *world) { w.VMI.DeletionTimestamp = &metav1.Time{Time: start} }, migration.ReasonGuestDeleted},
+		"no name":         {func(w *world) { w.Migration.Spec.VMIName = ""; w.VMI = nil }, migration.ReasonGuestNotFound},
 		"not migratable": {func(w *world) {
-			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+			w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 				Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: "DisksNotLiveMigratable", Message: "disk a is local",
 			}}
-		}, ReasonNotMigratable},
-		"between clusters, source":       {func(w *world) { w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, ReasonGate},
-		"between clusters, target":       {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, ReasonGate},
-		"persistent TPM without a claim": {func(w *world) { w.vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes} }, ReasonNotMigratable},
+		}, migration.ReasonNotMigratable},
+		"between clusters, source":       {func(w *world) { w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, migration.ReasonGate},
+		"between clusters, target":       {func(w *world) { w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, migration.ReasonGate},
+		"persistent TPM without a claim": {func(w *world) { w.VMI.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes} }, migration.ReasonNotMigratable},
 		"another one running": {func(w *world) {
 			o := newMigration("other", "other-uid")
 			o.Status.Phase = v1.MigrationRunning
-			w.others = append(w.others, o)
-			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
-		}, ReasonConflict},
+			w.Others = append(w.Others, o)
+			w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
+		}, migration.ReasonConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tc.setup(w)
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != tc.want {
-				t.Errorf("phase %q, reason %q; want Failed, %q", w.migration.Status.Phase, w.reason(), tc.want)
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want Failed, %q", w.Migration.Status.Phase, w.Reason(), tc.want)
 			}
-			if w.pods["dst"] != nil || !w.released {
-				t.Errorf("target Pod %v, released %v", w.pods["dst"], w.released)
+			if w.Pods["dst"] != nil || !w.Released {
+				t.Errorf("target Pod %v, released %v", w.Pods["dst"], w.Released)
 			}
 			warned := false
-			for _, e := range w.events {
-				warned = warned || e.Warning && e.Reason == EventFailed
+			for _, e := range w.Events {
+				warned = warned || e.Warning && e.Reason == "FailedMigration"
 			}
 			if !warned {
-				t.Errorf("no warning among the events %+v", w.events)
+				t.Errorf("no warning among the events %+v", w.Events)
 			}
 		})
 	}
@@ -63,34 +64,34 @@ func TestRejection_BeforeStart(t *testing.T) {
 func TestCondition_ExplainsWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		setup func(*world)
-		want  Reason
+		want  migration.Reason
 	}{
-		"guest not running": {func(w *world) { w.vmi.Status.Phase = v1.Scheduled }, ReasonWaitingForGuest},
-		"guest is ending":   {func(w *world) { w.put(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: sourceNode}) }, ReasonWaitingForGuest},
-		"no source Pod":     {func(w *world) { delete(w.pods, "src") }, ReasonWaitingForSourcePod},
-		"utility volumes":   {func(w *world) { w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, ReasonUtilityVolumes},
-		"damaged lease":     {func(w *world) { w.vmi.Annotations[handoff.Annotation] = "{" }, ReasonLeaseUnreadable},
+		"guest not running": {func(w *world) { w.VMI.Status.Phase = v1.Scheduled }, migration.ReasonWaitingForGuest},
+		"guest is ending":   {func(w *world) { w.Put(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: sourceNode}) }, migration.ReasonWaitingForGuest},
+		"no source Pod":     {func(w *world) { delete(w.Pods, "src") }, migration.ReasonWaitingForSourcePod},
+		"utility volumes":   {func(w *world) { w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, "UtilityVolumesPresent"},
+		"damaged lease":     {func(w *world) { w.VMI.Annotations[handoff.Annotation] = "{" }, migration.ReasonLeaseUnreadable},
 		"older migration": {func(w *world) {
 			o := newMigration("a", "older-uid")
 			o.Status.Phase = v1.MigrationPending
-			w.others = append(w.others, o)
-		}, ReasonWaitingForMigration},
-		"no slot": {func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, ReasonWaitingForSlot},
+			w.Others = append(w.Others, o)
+		}, migration.ReasonWaitingForMigration},
+		"no slot": {func(w *world) { w.Config.Limits.Cluster = 0; w.Restart() }, migration.ReasonWaitingForSlot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pass()
+			w.Pass()
 			tc.setup(w)
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationPending || w.reason() != tc.want {
-				t.Errorf("phase %q, reason %q; want Pending, %q", w.migration.Status.Phase, w.reason(), tc.want)
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationPending || w.Reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want Pending, %q", w.Migration.Status.Phase, w.Reason(), tc.want)
 			}
-			if len(w.pods) > 1 {
+			if len(w.Pods) > 1 {
 				t.Error("a target Pod was made for a migration that waits")
 			}
-			before := w.migration.Status.DeepCopy()
-			w.now = w.now.Add(time.Minute)
-			if plan := w.pass(); !cmp.Equal(*before, plan.Status) {
+			before := w.Migration.Status.DeepCopy()
+			w.Now = w.Now.Add(time.Minute)
+			if plan := w.Pass(); !cmp.Equal(*before, plan.Status) {
 				t.Errorf("the status changes while nothing does:\n%s", cmp.Diff(*before, plan.Status))
 			}
 		})
@@ -99,47 +100,47 @@ func TestCondition_ExplainsWait(t *testing.T) {
 
 func TestS14_122TargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationScheduling)
-	w.podBecomesReady(sourceNode)
-	w.passes()
-	if ms := w.vmi.Status.MigrationState; w.reason() != ReasonSameNode || ms.TargetNode != "" || !ms.Failed {
-		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed off", w.reason(), ms, ReasonSameNode)
+	w.Until(v1.MigrationScheduling)
+	w.PodBecomesReady(sourceNode)
+	w.Passes()
+	if ms := w.VMI.Status.MigrationState; w.Reason() != "TargetIsSource" || ms.TargetNode != "" || !ms.Failed {
+		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed off", w.Reason(), ms, "TargetIsSource")
 	}
 	w.mustBeAt(sourceNode)
 }
 
 func TestTargetPodLoss(t *testing.T) {
 	lose := map[string]func(*world){
-		"vanished": func(w *world) { delete(w.pods, "dst") },
-		"failed":   func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed },
-		"deleted":  func(w *world) { w.pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.now} },
+		"vanished": func(w *world) { delete(w.Pods, "dst") },
+		"failed":   func(w *world) { w.Pods["dst"].Status.Phase = corev1.PodFailed },
+		"deleted":  func(w *world) { w.Pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.Now} },
 	}
 	for _, ph := range unfinished[2:6] {
 		for name, f := range lose {
 			t.Run(name+" in "+string(ph), func(t *testing.T) {
 				w := newWorld(t)
-				w.until(ph)
+				w.Until(ph)
 				f(w)
-				w.passes()
-				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonTargetPodLost {
-					t.Errorf("phase %q, reason %q", w.migration.Status.Phase, w.reason())
+				w.Passes()
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "TargetPodLost" {
+					t.Errorf("phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 				}
 				// A Pod on its way out is left to its kubelet.
-				delete(w.pods, "dst")
+				delete(w.Pods, "dst")
 				w.mustBeAt(sourceNode)
 			})
 		}
 	}
 	t.Run("while moving only the nodes may end it", func(t *testing.T) {
 		w := newWorld(t)
-		w.until(v1.MigrationRunning)
+		w.Until(v1.MigrationRunning)
 		lose["failed"](w)
-		w.passes()
-		if w.migration.Status.Phase != v1.MigrationRunning || w.pods["dst"] == nil {
-			t.Fatalf("phase %q: the controller decided where the VMI is", w.migration.Status.Phase)
+		w.Passes()
+		if w.Migration.Status.Phase != v1.MigrationRunning || w.Pods["dst"] == nil {
+			t.Fatalf("phase %q: the controller decided where the VMI is", w.Migration.Status.Phase)
 		}
-		w.sourceReverts("connection lost")
-		w.passes()
+		w.SourceReverts("connection lost")
+		w.Passes()
 		w.mustBeAt(sourceNode)
 	})
 }

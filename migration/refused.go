@@ -89,7 +89,7 @@ func (d refusal) noNode(e *NoNodeError) phase {
 	until := since.Add(d.s.Config.AwaitNodes)
 	if !d.now.Before(until) {
 		if e.hostModel() {
-			d.emit(Event{Warning: true, OnVMI: true, Reason: EventNoSuitableNodes, Message: e.Error()})
+			d.emit(Event{Warning: true, OnVMI: true, Reason: eventNoSuitableNodes, Message: e.Error()})
 		}
 		return stop(d).fail(cause{ReasonNoNode, e.Error()})
 	}

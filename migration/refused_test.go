@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"errors"
@@ -16,16 +16,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/internal/migrationfixture"
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
 // refuse is a pass in which the target Pod could not be made.
-func (w *world) refuse(err error) Plan {
-	s := w.snapshot()
-	s.Failures = map[ActionKind]error{CreateTarget: err}
-	plan := Decide(s, w.now)
-	w.migration.Status = *plan.Status.DeepCopy()
+func (w *world) refuse(err error) migration.Plan {
+	s := w.Snapshot()
+	s.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
+	plan := migration.Decide(s, w.Now)
+	w.Migration.Status = *plan.Status.DeepCopy()
 	return plan
 }
 
@@ -35,18 +36,18 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 		label  string
 		events []string
 	}{
-		"host-model": {hostModel, []string{EventNoSuitableNodes, EventFailed, EventFailed}},
-		"label":      {"rack", []string{EventFailed, EventFailed}},
+		"host-model": {hostModel, []string{"NoSuitableNodesForHostModelMigration", "FailedMigration", "FailedMigration"}},
+		"label":      {"rack", []string{"FailedMigration", "FailedMigration"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.pass()
+			w.Pass()
 			pod := migrationfixture.Target()
 			pod.Spec.NodeSelector[tc.label] = "true"
-			err := &NoNodeError{Fitness: placement.Fit(pod, "source", []*corev1.Node{migrationfixture.Node("source"), migrationfixture.Node("b")})}
+			err := &migration.NoNodeError{Fitness: placement.Fit(pod, "source", []*corev1.Node{migrationfixture.Node("source"), migrationfixture.Node("b")})}
 			plan := w.refuse(err)
-			if plan.Status.Phase != v1.MigrationFailed || w.reason() != ReasonNoNode {
-				t.Fatalf("phase %q, reason %q", plan.Status.Phase, w.reason())
+			if plan.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonNoNode {
+				t.Fatalf("phase %q, reason %q", plan.Status.Phase, w.Reason())
 			}
 			var events []string
 			for _, e := range plan.Events {
@@ -55,7 +56,7 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 			if d := cmp.Diff(tc.events, events); d != "" {
 				t.Errorf("events (-want +got):\n%s", d)
 			}
-			text := Condition(plan.Status, ConditionFailed).Message
+			text := migration.Condition(plan.Status, migration.ConditionFailed).Message
 			if !strings.Contains(text, "0 of 2 nodes: 1 is the source, 1 lacks label "+tc.label+"=true") || len(err.Fitness.Remedies()) != 1 || !strings.Contains(text, err.Fitness.Remedies()[0]) {
 				t.Errorf("message is %q", text)
 			}
@@ -65,37 +66,37 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 
 func TestAwaitNodes_FromBeginOfWait(t *testing.T) {
 	w := newWorld(t)
-	w.config.AwaitNodes = time.Minute
-	w.pass()
-	w.now = start.Add(10 * time.Minute) // in the queue until now
-	err := &NoNodeError{Fitness: placement.Fit(migrationfixture.Target(), "source", []*corev1.Node{migrationfixture.Node("source")})}
+	w.Config.AwaitNodes = time.Minute
+	w.Pass()
+	w.Now = start.Add(10 * time.Minute) // in the queue until now
+	err := &migration.NoNodeError{Fitness: placement.Fit(migrationfixture.Target(), "source", []*corev1.Node{migrationfixture.Node("source")})}
 	plan := w.refuse(err)
-	until := w.now.Add(time.Minute)
-	if plan.Reason != ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
+	until := w.Now.Add(time.Minute)
+	if plan.Reason != migration.ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
 		t.Fatalf("phase %q, reason %q, wake %s", plan.Status.Phase, plan.Reason, plan.Wake)
 	}
-	s := w.snapshot()
-	s.Failures = map[ActionKind]error{CreateTarget: err}
+	s := w.Snapshot()
+	s.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
 	if _, wanted := s.Claim(); wanted {
 		t.Error("a slot is kept while nodes are awaited")
 	}
 	// Something else blocks for a while: that does not restart the wait.
-	w.now = w.now.Add(30 * time.Second)
-	w.vmi.Status.Phase = v1.Scheduled
+	w.Now = w.Now.Add(30 * time.Second)
+	w.VMI.Status.Phase = v1.Scheduled
 	w.refuse(nil)
-	w.vmi.Status.Phase = v1.Running
+	w.VMI.Status.Phase = v1.Running
 	if plan = w.refuse(err); !plan.Wake.Equal(until) {
 		t.Errorf("wake is %s, want %s", plan.Wake, until)
 	}
-	w.now = until
-	if plan = w.refuse(err); plan.Status.Phase != v1.MigrationFailed || Condition(plan.Status, ConditionNoNode) != nil {
+	w.Now = until
+	if plan = w.refuse(err); plan.Status.Phase != v1.MigrationFailed || migration.Condition(plan.Status, migration.ConditionNoNode) != nil {
 		t.Errorf("phase %q, conditions %+v", plan.Status.Phase, plan.Status.Conditions)
 	}
 }
 
 func TestS14_68Quota(t *testing.T) {
 	w := newWorld(t)
-	w.pass()
+	w.Pass()
 	first := &placement.QuotaError{Shortages: []placement.Shortage{{
 		Quota: "team", Resource: corev1.ResourceRequestsMemory,
 		Needed: resource.MustParse("2Gi"), Used: resource.MustParse("7Gi"), Limit: resource.MustParse("8Gi"),
@@ -103,24 +104,24 @@ func TestS14_68Quota(t *testing.T) {
 	w.refuse(first)
 	const numbers = "the target Pod exceeds the quota: requests.memory: needs 2Gi, 7Gi of 8Gi are used in ResourceQuota team"
 	rejected := func() string {
-		if c := Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota); c != nil {
+		if c := migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota); c != nil {
 			return c.Message
 		}
 		return ""
 	}
-	if rejected() != numbers || w.reason() != ReasonQuota || w.migration.Status.Phase != v1.MigrationPending {
-		t.Fatalf("phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+	if rejected() != numbers || w.Reason() != migration.ReasonQuota || w.Migration.Status.Phase != v1.MigrationPending {
+		t.Fatalf("phase %q, conditions %+v", w.Migration.Status.Phase, w.Migration.Status.Conditions)
 	}
-	before := w.migration.Status.DeepCopy()
+	before := w.Migration.Status.DeepCopy()
 	second := &placement.QuotaError{Shortages: slices.Clone(first.Shortages)}
 	second.Shortages[0].Used = resource.MustParse("6500Mi")
-	w.now = start.Add(time.Minute)
+	w.Now = start.Add(time.Minute)
 	if plan := w.refuse(second); !cmp.Equal(*before, plan.Status) || len(plan.Events) > 0 {
 		t.Errorf("the status depends on other workloads:\n%s", cmp.Diff(*before, plan.Status))
 	}
-	w.passes()
-	if w.migration.Status.Phase != v1.MigrationScheduling || rejected() != "" {
-		t.Errorf("phase %q, condition %q", w.migration.Status.Phase, rejected())
+	w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationScheduling || rejected() != "" {
+		t.Errorf("phase %q, condition %q", w.Migration.Status.Phase, rejected())
 	}
 }
 
@@ -128,27 +129,27 @@ func TestS14_68Quota(t *testing.T) {
 func TestRejectedClaim_ReleasesSlot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
-		want Reason
+		want migration.Reason
 	}{
-		"for lack of quota":     {fmt.Errorf("%w: exceeded quota: team", placement.ErrQuota), ReasonQuota},
-		"for whatever there is": {errors.New("no such class"), ReasonCreateFailed},
+		"for lack of quota":     {fmt.Errorf("%w: exceeded quota: team", placement.ErrQuota), migration.ReasonQuota},
+		"for whatever there is": {errors.New("no such class"), migration.ReasonCreateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.keepState(corev1.ReadWriteOnce)
-			w.pass()
-			s := w.snapshot()
-			s.Now = w.now
+			w.Pass()
+			s := w.Snapshot()
+			s.Now = w.Now
 			if _, wanted := s.Claim(); !wanted {
 				t.Fatal("no slot is asked for")
 			}
-			s.Failures = map[ActionKind]error{CreateClaim: tc.err}
+			s.Failures = map[migration.ActionKind]error{migration.CreateClaim: tc.err}
 			if _, wanted := s.Claim(); wanted {
 				t.Error("the slot is kept")
 			}
-			plan := Decide(s, w.now)
-			rejected := Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
-			if plan.Reason != tc.want || rejected != (tc.want == ReasonQuota) || len(plan.Actions) > 0 {
+			plan := migration.Decide(s, w.Now)
+			rejected := migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
+			if plan.Reason != tc.want || rejected != (tc.want == migration.ReasonQuota) || len(plan.Actions) > 0 {
 				t.Errorf("reason %q, %q, actions %+v", plan.Reason, plan.Message, plan.Actions)
 			}
 		})
@@ -158,33 +159,33 @@ func TestRejectedClaim_ReleasesSlot(t *testing.T) {
 // TestVaryingError_ReportedOnce has actions fail again, each time in other words.
 func TestVaryingError_ReportedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		kind  ActionKind
+		kind  migration.ActionKind
 		phase v1.VirtualMachineInstanceMigrationPhase
 	}{
-		"target Pod":     {CreateTarget, v1.MigrationPending},
-		"claim":          {CreateClaim, v1.MigrationPending},
-		"attachment Pod": {CreateAttachment, v1.MigrationScheduling},
+		"target Pod":     {migration.CreateTarget, v1.MigrationPending},
+		"claim":          {migration.CreateClaim, v1.MigrationPending},
+		"attachment Pod": {migration.CreateAttachment, v1.MigrationScheduling},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(tc.phase)
+			w.Until(tc.phase)
 			if tc.phase == v1.MigrationScheduling {
 				w.plug("disk", v1.VolumeReady)
-				w.podBecomesReady(targetNode)
+				w.PodBecomesReady(targetNode)
 			}
-			fail := func(text string) Plan {
-				s := w.snapshot()
-				s.Failures = map[ActionKind]error{tc.kind: errors.New(text)}
-				plan := Decide(s, w.now)
-				w.migration.Status = *plan.Status.DeepCopy()
+			fail := func(text string) migration.Plan {
+				s := w.Snapshot()
+				s.Failures = map[migration.ActionKind]error{tc.kind: errors.New(text)}
+				plan := migration.Decide(s, w.Now)
+				w.Migration.Status = *plan.Status.DeepCopy()
 				return plan
 			}
 			first := fail("read tcp 10.0.0.1:40312->10.0.0.2:6443: connection reset")
-			if waiting := Condition(first.Status, ConditionWaiting); waiting.Reason != string(ReasonCreateFailed) || !strings.Contains(waiting.Message, "connection reset") {
+			if waiting := migration.Condition(first.Status, migration.ConditionWaiting); waiting.Reason != string(migration.ReasonCreateFailed) || !strings.Contains(waiting.Message, "connection reset") {
 				t.Fatalf("condition is %+v", waiting)
 			}
 			for _, text := range []string{"read tcp 10.0.0.1:40313->10.0.0.2:6443: connection reset", "used 7, limit 8"} {
-				w.now = w.now.Add(time.Second)
+				w.Now = w.Now.Add(time.Second)
 				if plan := fail(text); !cmp.Equal(first.Status, plan.Status) {
 					t.Errorf("the status follows the words (-first +then):\n%s", cmp.Diff(first.Status, plan.Status))
 				}
@@ -260,24 +261,24 @@ func TestS14_37AGuestThatLeavesRoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.config.Root = tc.root
-			w.vmi.Status.RuntimeUser = tc.user
+			w.Config.Root = tc.root
+			w.VMI.Status.RuntimeUser = tc.user
 			if tc.annotated {
-				w.vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation] = "true"
+				w.VMI.Annotations[v1.DeprecatedNonRootVMIAnnotation] = "true"
 			}
-			w.until(v1.MigrationScheduling)
-			if w.vmi.Status.RuntimeUser != tc.user {
+			w.Until(v1.MigrationScheduling)
+			if w.VMI.Status.RuntimeUser != tc.user {
 				t.Error("the VMI is another user's before it is handed off")
 			}
-			w.podBecomesReady(targetNode)
-			w.passes()
+			w.PodBecomesReady(targetNode)
+			w.Passes()
 			want := tc.user
 			if tc.want != nil {
 				want = *tc.want
 			}
-			_, annotated := w.vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation]
-			if wantNote := tc.annotated && tc.want == nil || tc.want != nil && *tc.want != 0; w.vmi.Status.RuntimeUser != want || annotated != wantNote {
-				t.Errorf("user %d, annotated %v; want %d, %v", w.vmi.Status.RuntimeUser, annotated, want, wantNote)
+			_, annotated := w.VMI.Annotations[v1.DeprecatedNonRootVMIAnnotation]
+			if wantNote := tc.annotated && tc.want == nil || tc.want != nil && *tc.want != 0; w.VMI.Status.RuntimeUser != want || annotated != wantNote {
+				t.Errorf("user %d, annotated %v; want %d, %v", w.VMI.Status.RuntimeUser, annotated, want, wantNote)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"errors"
@@ -12,17 +12,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // restarted puts another VMI of the same name into the place of the first.
 func (w *world) restarted() {
-	w.vmi = w.vmi.DeepCopy()
-	w.vmi.UID, w.vmi.Annotations = "new", nil
-	w.vmi.CreationTimestamp = metav1.NewTime(start.Add(time.Minute))
-	w.vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "elsewhere"}
-	w.vmi.Labels = map[string]string{v1.NodeNameLabel: "elsewhere"}
-	w.put(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "elsewhere"})
-	w.pods = map[string]*corev1.Pod{}
+	w.VMI = w.VMI.DeepCopy()
+	w.VMI.UID, w.VMI.Annotations = "new", nil
+	w.VMI.CreationTimestamp = metav1.NewTime(start.Add(time.Minute))
+	w.VMI.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "elsewhere"}
+	w.VMI.Labels = map[string]string{v1.NodeNameLabel: "elsewhere"}
+	w.Put(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "elsewhere"})
+	w.Pods = map[string]*corev1.Pod{}
 }
 
 func TestRecreatedVMI_KeepsState(t *testing.T) {
@@ -31,28 +32,28 @@ func TestRecreatedVMI_KeepsState(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				w := newWorld(t)
 				w.keepState(corev1.ReadWriteOnce)
-				w.until(v1.MigrationRunning)
+				w.Until(v1.MigrationRunning)
 				if unnoted {
-					delete(w.migration.Annotations, GuestUID)
+					delete(w.Migration.Annotations, migration.GuestUID)
 				}
-				w.targetTakesOver()
+				w.TargetTakesOver()
 				if labelled {
-					for _, a := range Decide(w.snapshot(), w.now).Actions {
-						w.apply(a) // and then the controller dies
+					for _, a := range migration.Decide(w.Snapshot(), w.Now).Actions {
+						w.Apply(a) // and then the controller dies
 					}
 				}
-				before, claims := len(w.claims), w.claimNames()
+				before, claims := len(w.Claims), w.claimNames()
 				w.restarted()
-				guest := w.vmi.DeepCopy()
-				w.passes()
-				if len(w.claims) != before {
+				guest := w.VMI.DeepCopy()
+				w.Passes()
+				if len(w.Claims) != before {
 					t.Errorf("claims were %v and are %v", claims, w.claimNames())
 				}
-				if w.vmi.Status.MigrationState != nil || w.vmi.Annotations[handoff.Annotation] != guest.Annotations[handoff.Annotation] {
-					t.Errorf("the new VMI was written: %+v", w.vmi.Status.MigrationState)
+				if w.VMI.Status.MigrationState != nil || w.VMI.Annotations[handoff.Annotation] != guest.Annotations[handoff.Annotation] {
+					t.Errorf("the new VMI was written: %+v", w.VMI.Status.MigrationState)
 				}
-				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonGuestNotFound || !w.released {
-					t.Errorf("phase %q, reason %q, released %v", w.migration.Status.Phase, w.reason(), w.released)
+				if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != migration.ReasonGuestNotFound || !w.Released {
+					t.Errorf("phase %q, reason %q, released %v", w.Migration.Status.Phase, w.Reason(), w.Released)
 				}
 			})
 		}
@@ -62,46 +63,46 @@ func TestRecreatedVMI_KeepsState(t *testing.T) {
 func TestStateClaim_LabeledAfterEnd(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteOnce)
-	w.until(v1.MigrationRunning)
-	w.targetTakesOver()
-	w.now = w.now.Add(24 * time.Hour)
-	s := w.snapshot()
-	s.Failures = map[ActionKind]error{ChangeClaim: errors.New("conflict")}
-	w.migration.Status = Decide(s, w.now).Status
-	if w.migration.Status.Phase != v1.MigrationSucceeded {
-		t.Fatalf("phase is %q", w.migration.Status.Phase)
+	w.Until(v1.MigrationRunning)
+	w.TargetTakesOver()
+	w.Now = w.Now.Add(24 * time.Hour)
+	s := w.Snapshot()
+	s.Failures = map[migration.ActionKind]error{migration.ChangeClaim: errors.New("conflict")}
+	w.Migration.Status = migration.Decide(s, w.Now).Status
+	if w.Migration.Status.Phase != v1.MigrationSucceeded {
+		t.Fatalf("phase is %q", w.Migration.Status.Phase)
 	}
-	w.passes()
-	target := TargetStateName(w.vmi, ourUID)
-	if c := w.claims[target]; c == nil || c.Labels[stateLabel] != "guest" || len(w.claims) != 1 || !w.released {
-		t.Errorf("claims %v, released %v: %+v", w.claimNames(), w.released, c)
+	w.Passes()
+	target := migration.TargetStateName(w.VMI, ourUID)
+	if c := w.Claims[target]; c == nil || c.Labels[migration.StateLabel] != "guest" || len(w.Claims) != 1 || !w.Released {
+		t.Errorf("claims %v, released %v: %+v", w.claimNames(), w.Released, c)
 	}
 }
 
 func TestTidyUp_CurrentPodIsKept(t *testing.T) {
 	for name, lose := range map[string]func(*world){
-		"the state is cleared, no lease": func(w *world) { unleased(w); w.vmi.Status.MigrationState = nil },
+		"the state is cleared, no lease": func(w *world) { unleased(w); w.VMI.Status.MigrationState = nil },
 		"the state is another's, no lease": func(w *world) {
 			unleased(w)
-			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other"}
+			w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other"}
 		},
 		"the lease has orphaned the move": func(w *world) {
-			w.put(handoff.Lease{State: handoff.Owned, Epoch: 9, Holder: targetNode})
-			w.vmi.Status.MigrationState = nil
+			w.Put(handoff.Lease{State: handoff.Owned, Epoch: 9, Holder: targetNode})
+			w.VMI.Status.MigrationState = nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(v1.MigrationRunning)
-			w.targetTakesOver()
+			w.Until(v1.MigrationRunning)
+			w.TargetTakesOver()
 			lose(w)
-			w.passes()
-			if w.pods["dst"] == nil || !w.migration.IsFinal() || !w.released {
-				t.Errorf("its Pod is there: %v; phase %q, released %v", w.pods["dst"] != nil, w.migration.Status.Phase, w.released)
+			w.Passes()
+			if w.Pods["dst"] == nil || !w.Migration.IsFinal() || !w.Released {
+				t.Errorf("its Pod is there: %v; phase %q, released %v", w.Pods["dst"] != nil, w.Migration.Status.Phase, w.Released)
 			}
 			// A controller that restarts observes the object again.
-			w.restart()
-			if w.passes(); w.pods["dst"] == nil {
+			w.Restart()
+			if w.Passes(); w.Pods["dst"] == nil {
 				t.Error("its Pod is gone after a restart")
 			}
 		})
@@ -112,15 +113,15 @@ func TestFastMigration_SkipsPhases(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling, v1.MigrationScheduled} {
 		t.Run(string(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.until(v1.MigrationPreparingTarget)
-			w.targetPrepares()
-			w.sourceBegins()
-			w.targetTakesOver()
-			w.migration.Status.Phase = ph
-			delete(w.pods, "dst") // it has ended by now
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationSucceeded || !w.released {
-				t.Errorf("phase %q, reason %q, released %v", w.migration.Status.Phase, w.reason(), w.released)
+			w.Until(v1.MigrationPreparingTarget)
+			w.TargetPrepares()
+			w.SourceBegins()
+			w.TargetTakesOver()
+			w.Migration.Status.Phase = ph
+			delete(w.Pods, "dst") // it has ended by now
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationSucceeded || !w.Released {
+				t.Errorf("phase %q, reason %q, released %v", w.Migration.Status.Phase, w.Reason(), w.Released)
 			}
 		})
 	}
@@ -128,21 +129,21 @@ func TestFastMigration_SkipsPhases(t *testing.T) {
 
 func TestLostMigrationState_LeaseDecides(t *testing.T) {
 	for name, lose := range map[string]func(*world){
-		"cleared": func(w *world) { w.vmi.Status.MigrationState = nil },
+		"cleared": func(w *world) { w.VMI.Status.MigrationState = nil },
 		"taken": func(w *world) {
-			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other"}
+			w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other"}
 		},
-		"failed": func(w *world) { w.vmi.Status.MigrationState.Failed = true },
+		"failed": func(w *world) { w.VMI.Status.MigrationState.Failed = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.keepState(corev1.ReadWriteOnce)
-			w.until(v1.MigrationRunning)
-			w.targetTakesOver()
+			w.Until(v1.MigrationRunning)
+			w.TargetTakesOver()
 			lose(w)
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationSucceeded || !w.released || w.pods["dst"] == nil {
-				t.Errorf("phase %q, reason %q, released %v", w.migration.Status.Phase, w.reason(), w.released)
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationSucceeded || !w.Released || w.Pods["dst"] == nil {
+				t.Errorf("phase %q, reason %q, released %v", w.Migration.Status.Phase, w.Reason(), w.Released)
 			}
 		})
 	}
@@ -153,7 +154,7 @@ func TestLostMigrationState_LeaseDecides(t *testing.T) {
 func TestLiveUpdate_WaitIsBounded(t *testing.T) {
 	asked := func(at time.Duration) func(*world) {
 		return func(w *world) {
-			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+			w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 				Type: v1.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(at)),
 			}}
 		}
@@ -164,18 +165,18 @@ func TestLiveUpdate_WaitIsBounded(t *testing.T) {
 	}{
 		"asked before":              {asked(-time.Hour), v1.MigrationRunning},
 		"asked meanwhile":           {asked(time.Second), v1.MigrationSucceeded},
-		"asked before, too long":    {func(w *world) { asked(-time.Hour)(w); w.now = w.now.Add(16 * time.Minute) }, v1.MigrationSucceeded},
-		"asked before, deleted":     {func(w *world) { asked(-time.Hour)(w); w.migration.DeletionTimestamp = &metav1.Time{Time: start} }, v1.MigrationSucceeded},
-		"asked before, guest ended": {func(w *world) { asked(-time.Hour)(w); w.vmi.Status.Phase = v1.Succeeded }, v1.MigrationSucceeded},
+		"asked before, too long":    {func(w *world) { asked(-time.Hour)(w); w.Now = w.Now.Add(16 * time.Minute) }, v1.MigrationSucceeded},
+		"asked before, deleted":     {func(w *world) { asked(-time.Hour)(w); w.Migration.DeletionTimestamp = &metav1.Time{Time: start} }, v1.MigrationSucceeded},
+		"asked before, guest ended": {func(w *world) { asked(-time.Hour)(w); w.VMI.Status.Phase = v1.Succeeded }, v1.MigrationSucceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(v1.MigrationRunning)
-			w.targetTakesOver()
+			w.Until(v1.MigrationRunning)
+			w.TargetTakesOver()
 			tc.given(w)
-			plan := w.passes()
-			if w.migration.Status.Phase != tc.want {
-				t.Fatalf("phase %q, reason %q, want %q", w.migration.Status.Phase, w.reason(), tc.want)
+			plan := w.Passes()
+			if w.Migration.Status.Phase != tc.want {
+				t.Fatalf("phase %q, reason %q, want %q", w.Migration.Status.Phase, w.Reason(), tc.want)
 			}
 			if tc.want == v1.MigrationRunning && !plan.Deadline.Equal(start.Add(15*time.Minute)) {
 				t.Errorf("the deadline is %s", plan.Deadline)
@@ -186,16 +187,16 @@ func TestLiveUpdate_WaitIsBounded(t *testing.T) {
 
 func TestAutomaticMigration_RejectionBacksOff(t *testing.T) {
 	w := newWorld(t)
-	w.config.Evaluator = Evaluator{{"house rule", houseRule}}
-	w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
-	w.others = past(v1.EvacuationMigrationAnnotation, "f")
-	plan := w.passes()
-	if w.migration.Status.Phase != v1.MigrationPending || w.reason() != ReasonBackoff || plan.Wake.IsZero() {
-		t.Fatalf("phase %q, reason %q, again at %s", w.migration.Status.Phase, w.reason(), plan.Wake)
+	w.Config.Evaluator = migration.Evaluator{{"house rule", houseRule}}
+	w.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+	w.Others = past(v1.EvacuationMigrationAnnotation, "f")
+	plan := w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationPending || w.Reason() != migration.ReasonBackoff || plan.Wake.IsZero() {
+		t.Fatalf("phase %q, reason %q, again at %s", w.Migration.Status.Phase, w.Reason(), plan.Wake)
 	}
-	w.now = plan.Wake
-	if w.passes(); w.migration.Status.Phase != v1.MigrationFailed || w.reason() != "HouseRule" {
-		t.Errorf("afterwards: phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	w.Now = plan.Wake
+	if w.Passes(); w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "HouseRule" {
+		t.Errorf("afterwards: phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
 }
 
@@ -203,14 +204,14 @@ func TestEvacuation_ObsoleteAfterDeparture(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling} {
 		t.Run(name(ph), func(t *testing.T) {
 			w := newWorld(t)
-			w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
-			w.until(ph)
-			w.put(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "third"})
-			w.vmi.Status.NodeName, w.vmi.Labels[v1.NodeNameLabel] = "third", "third"
-			w.podBecomesReady(targetNode)
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonGuestAway || w.pods["dst"] != nil {
-				t.Errorf("phase %q, reason %q, target Pod %v", w.migration.Status.Phase, w.reason(), w.pods["dst"] != nil)
+			w.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+			w.Until(ph)
+			w.Put(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "third"})
+			w.VMI.Status.NodeName, w.VMI.Labels[v1.NodeNameLabel] = "third", "third"
+			w.PodBecomesReady(targetNode)
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "GuestHasLeft" || w.Pods["dst"] != nil {
+				t.Errorf("phase %q, reason %q, target Pod %v", w.Migration.Status.Phase, w.Reason(), w.Pods["dst"] != nil)
 			}
 		})
 	}
@@ -219,36 +220,36 @@ func TestEvacuation_ObsoleteAfterDeparture(t *testing.T) {
 func TestAttachmentPod_RenderErrorEndsMigration(t *testing.T) {
 	w := newWorld(t)
 	w.plug("a", v1.VolumeReady)
-	w.until(v1.MigrationScheduling)
-	w.pods["dst"].Spec.NodeName, w.pods["dst"].Status.Phase = targetNode, corev1.PodRunning
-	s := w.snapshot()
-	s.Failures = map[ActionKind]error{CreateAttachment: ErrRender}
-	if plan := Decide(s, w.now); plan.Reason != ReasonCancelling && plan.Status.Phase != v1.MigrationFailed {
+	w.Until(v1.MigrationScheduling)
+	w.Pods["dst"].Spec.NodeName, w.Pods["dst"].Status.Phase = targetNode, corev1.PodRunning
+	s := w.Snapshot()
+	s.Failures = map[migration.ActionKind]error{migration.CreateAttachment: migration.ErrRender}
+	if plan := migration.Decide(s, w.Now); plan.Reason != "Cancelling" && plan.Status.Phase != v1.MigrationFailed {
 		t.Errorf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
 	}
 }
 
 func TestSender_KeepsMigrationUnderWay(t *testing.T) {
 	w := newWorld(t)
-	w.config.Decentralized = true
-	w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "id", ConnectURL: "192.0.2.9:9185"}
-	w.put(handoff.Lease{State: handoff.Moving, Epoch: 7, Holder: sourceNode, Target: targetNode, Tag: "gone"})
+	w.Config.Decentralized = true
+	w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "id", ConnectURL: "192.0.2.9:9185"}
+	w.Put(handoff.Lease{State: handoff.Moving, Epoch: 7, Holder: sourceNode, Target: targetNode, Tag: "gone"})
 	begun := metav1.NewTime(start)
-	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: targetNode, TargetPod: "x", StartTimestamp: &begun}
-	before := w.vmi.DeepCopy()
-	w.passes()
-	if ms := w.vmi.Status.MigrationState; ms.MigrationUID != before.Status.MigrationState.MigrationUID || ms.TargetPod != "x" {
+	w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: targetNode, TargetPod: "x", StartTimestamp: &begun}
+	before := w.VMI.DeepCopy()
+	w.Passes()
+	if ms := w.VMI.Status.MigrationState; ms.MigrationUID != before.Status.MigrationState.MigrationUID || ms.TargetPod != "x" {
 		t.Errorf("the state is %+v", ms)
 	}
 }
 
 func TestBackup_LateStartIsReported(t *testing.T) {
 	w := newWorld(t)
-	w.until(v1.MigrationScheduling)
-	w.podBecomesReady(targetNode)
-	w.vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "b"}}
-	w.passes()
-	if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil || w.reason() != ReasonBackup {
-		t.Errorf("reason %q, conditions %+v", w.reason(), w.migration.Status.Conditions)
+	w.Until(v1.MigrationScheduling)
+	w.PodBecomesReady(targetNode)
+	w.VMI.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "b"}}
+	w.Passes()
+	if migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil || w.Reason() != migration.ReasonBackup {
+		t.Errorf("reason %q, conditions %+v", w.Reason(), w.Migration.Status.Conditions)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"testing"
@@ -9,17 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
 func TestRoom_TargetLabels(t *testing.T) {
 	changing := func(types ...v1.VirtualMachineInstanceConditionType) func(*world) {
 		return func(w *world) {
 			for _, c := range types {
-				w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: c, Status: corev1.ConditionTrue})
+				w.VMI.Status.Conditions = append(w.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: c, Status: corev1.ConditionTrue})
 			}
 		}
 	}
-	dedicated := func(w *world) { w.vmi.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true} }
+	dedicated := func(w *world) { w.VMI.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true} }
 	const cpus, memory = v1.VirtualMachinePodCPULimitsLabel, v1.VirtualMachinePodMemoryRequestsLabel
 	for name, tc := range map[string]struct {
 		given []func(*world)
@@ -34,21 +36,21 @@ func TestRoom_TargetLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(v1.MigrationScheduling)
+			w.Until(v1.MigrationScheduling)
 			for _, g := range tc.given {
 				g(w)
 			}
-			w.pods["dst"].Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: computeContainer, Resources: corev1.ResourceRequirements{
+			w.Pods["dst"].Spec.Containers = []corev1.Container{{Name: "sidecar"}, {Name: migration.ComputeContainer, Resources: corev1.ResourceRequirements{
 				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 				Requests: corev1.ResourceList{
 					corev1.ResourceMemory: resource.MustParse("320Mi"), "hugepages-2Mi": resource.MustParse("1Gi"),
 				},
 			}}}
-			w.podBecomesReady(targetNode)
-			w.passes()
+			w.PodBecomesReady(targetNode)
+			w.Passes()
 			got := map[string]string{}
 			for _, label := range []string{cpus, memory} {
-				if value, found := w.vmi.Labels[label]; found {
+				if value, found := w.VMI.Labels[label]; found {
 					got[label] = value
 				}
 			}

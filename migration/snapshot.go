@@ -102,9 +102,9 @@ func CompareCreated(a, b *v1.VirtualMachineInstanceMigration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// owner returns the unfinished migration, other than this one, that owns the VMI's migration
-// state.
-func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
+// Owner returns the unfinished migration, other than this one, that owns the VMI's migration
+// state; nil for none.
+func (s Snapshot) Owner() *v1.VirtualMachineInstanceMigration {
 	if s.VMI == nil || s.VMI.Status.MigrationState == nil {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (s Snapshot) bandwidth() int64 {
 
 // mayStart reports whether only capacity is missing for the migration to start.
 func (s Snapshot) mayStart() bool {
-	return fresh(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
+	return fresh(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.Owner() == nil && s.orphan() == nil &&
 		!s.refused() && !s.Config.evaluate(s).Blocked
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -45,14 +45,14 @@ func TestS14_100And101FinishedMigrationsAreCollected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.others = tc.others
-			w.until(v1.MigrationRunning)
+			w.Others = tc.others
+			w.Until(v1.MigrationRunning)
 			if tc.end {
-				w.targetTakesOver()
+				w.TargetTakesOver()
 			}
-			w.passes()
+			w.Passes()
 			var left []string
-			for _, o := range w.others {
+			for _, o := range w.Others {
 				left = append(left, o.Name)
 			}
 			slices.Sort(left)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // specRow is a number of section 14 of the specification: given, when, then. A VMI
@@ -31,14 +32,14 @@ type specRow struct {
 
 func condition(t v1.VirtualMachineInstanceConditionType, s corev1.ConditionStatus) func(*world) {
 	return func(w *world) {
-		w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: t, Status: s})
+		w.VMI.Status.Conditions = append(w.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: t, Status: s})
 	}
 }
 
-func unleased(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }
+func unleased(w *world) { delete(w.VMI.Annotations, handoff.Annotation) }
 
 // completed lets the nodes finish the migration.
-func completed(w *world) { w.targetTakesOver() }
+func completed(w *world) { w.TargetTakesOver() }
 
 // each does one after the other.
 func each(steps ...func(*world)) func(*world) {
@@ -51,17 +52,17 @@ func each(steps ...func(*world)) func(*world) {
 
 func moveState(edit func(*v1.VirtualMachineInstanceMigrationState)) func(*world) {
 	return func(w *world) {
-		if w.vmi.Status.MigrationState == nil {
-			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: ourUID}
+		if w.VMI.Status.MigrationState == nil {
+			w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: ourUID}
 		}
-		edit(w.vmi.Status.MigrationState)
+		edit(w.VMI.Status.MigrationState)
 	}
 }
 
 func hasEvent(reason string, warning bool) func(*world) error {
 	return func(w *world) error {
-		if !slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == reason && e.Warning == warning }) {
-			return fmt.Errorf("no event %s among %+v", reason, w.events)
+		if !slices.ContainsFunc(w.Events, func(e migration.Event) bool { return e.Reason == reason && e.Warning == warning }) {
+			return fmt.Errorf("no event %s among %+v", reason, w.Events)
 		}
 		return nil
 	}
@@ -79,14 +80,14 @@ func both(checks ...func(*world) error) func(*world) error {
 }
 
 func noTarget(w *world) error {
-	if w.pods["dst"] != nil {
+	if w.Pods["dst"] != nil {
 		return fmt.Errorf("there is a target Pod")
 	}
 	return nil
 }
 
 func guestStays(w *world) error {
-	if l := w.lease(); l.State != handoff.Owned || l.Holder != sourceNode {
+	if l := w.Lease(); l.State != handoff.Owned || l.Holder != sourceNode {
 		return fmt.Errorf("the lease is %+v", l)
 	}
 	return nil
@@ -98,28 +99,28 @@ var phaseRows = map[string]specRow{
 		given: func(w *world) {
 			o := newMigration("other", "other-uid")
 			o.Status.Phase = v1.MigrationRunning
-			w.others, w.vmi.Status.MigrationState = []*v1.VirtualMachineInstanceMigration{o}, &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
+			w.Others, w.VMI.Status.MigrationState = []*v1.VirtualMachineInstanceMigration{o}, &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
 		},
-		want: v1.MigrationFailed, then: both(hasEvent(EventFailed, true), noTarget),
+		want: v1.MigrationFailed, then: both(hasEvent("FailedMigration", true), noTarget),
 	},
 	"S14/17 capacity is free": {want: v1.MigrationScheduling, then: func(w *world) error {
-		if len(w.pods) != 2 || w.pods["dst"].Labels[v1.MigrationJobLabel] != string(ourUID) {
-			return fmt.Errorf("Pods are %v", w.pods)
+		if len(w.Pods) != 2 || w.Pods["dst"].Labels[v1.MigrationJobLabel] != string(ourUID) {
+			return fmt.Errorf("Pods are %v", w.Pods)
 		}
 		return nil
 	}},
 	"S14/19 the target Pod is Pending": {from: v1.MigrationScheduling, want: v1.MigrationScheduling},
 	"S14/23 the target Pod is ready": {
 		from: v1.MigrationScheduling, want: v1.MigrationScheduled,
-		given: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) },
+		given: func(w *world) { w.Config.Limits.Inbound = 0; w.Restart(); w.PodBecomesReady(targetNode) },
 	},
-	"S14/25 the hand-off": {from: v1.MigrationScheduling, given: func(w *world) { w.podBecomesReady(targetNode) }, want: v1.MigrationPreparingTarget,
+	"S14/25 the hand-off": {from: v1.MigrationScheduling, given: func(w *world) { w.PodBecomesReady(targetNode) }, want: v1.MigrationPreparingTarget,
 		then: func(w *world) error {
-			ms := w.vmi.Status.MigrationState
+			ms := w.VMI.Status.MigrationState
 			if ms.TargetNode != targetNode || ms.TargetPod != "dst" || ms.SourceNode != sourceNode || ms.MigrationUID != ourUID || ms.VMIMConfigurationOptions == nil {
 				return fmt.Errorf("the state is %+v", ms)
 			}
-			if l := w.vmi.Labels[v1.MigrationTargetNodeNameLabel]; l != targetNode {
+			if l := w.VMI.Labels[v1.MigrationTargetNodeNameLabel]; l != targetNode {
 				return fmt.Errorf("the label is %q", l)
 			}
 			return nil
@@ -127,11 +128,11 @@ var phaseRows = map[string]specRow{
 	"S14/26 an older migration left its state": {
 		from: v1.MigrationScheduling,
 		given: each(func(w *world) {
-			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "old", Completed: true}
-		}, func(w *world) { w.podBecomesReady(targetNode) }),
+			w.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "old", Completed: true}
+		}, func(w *world) { w.PodBecomesReady(targetNode) }),
 		want: v1.MigrationPreparingTarget,
 		then: func(w *world) error {
-			if uid := w.vmi.Status.MigrationState.MigrationUID; uid != ourUID {
+			if uid := w.VMI.Status.MigrationState.MigrationUID; uid != ourUID {
 				return fmt.Errorf("the state is of %s", uid)
 			}
 			return nil
@@ -142,7 +143,7 @@ var phaseRows = map[string]specRow{
 		from: v1.MigrationPreparingTarget, given: moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "192.0.2.1" }),
 		want: v1.MigrationTargetReady,
 	},
-	"S14/31 completed": {from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: hasEvent(EventSucceeded, false)},
+	"S14/31 completed": {from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: hasEvent(migration.EventSucceeded, false)},
 	"S14/32 completed, CPUs are being plugged": {
 		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceVCPUChange, corev1.ConditionTrue)), want: v1.MigrationRunning,
 	},
@@ -156,8 +157,8 @@ var phaseRows = map[string]specRow{
 		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse)), want: v1.MigrationSucceeded,
 	},
 	"S14/35 the end": {from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: func(w *world) error {
-		if ms := w.migration.Status.MigrationState; ms == nil || !ms.Completed || len(w.migration.Finalizers) > 0 {
-			return fmt.Errorf("state %+v, finalizers %v", ms, w.migration.Finalizers)
+		if ms := w.Migration.Status.MigrationState; ms == nil || !ms.Completed || len(w.Migration.Finalizers) > 0 {
+			return fmt.Errorf("state %+v, finalizers %v", ms, w.Migration.Finalizers)
 		}
 		return nil
 	}},
@@ -166,45 +167,45 @@ var phaseRows = map[string]specRow{
 	"S14/43 failed, and it had begun": {
 		from: v1.MigrationRunning, want: v1.MigrationFailed,
 		given: each(func(w *world) {
-			begun := metav1.NewTime(w.now.Add(-30 * time.Second))
-			w.vmi.Status.MigrationState.StartTimestamp = &begun
-		}, func(w *world) { w.sourceReverts("the link broke") }),
+			begun := metav1.NewTime(w.Now.Add(-30 * time.Second))
+			w.VMI.Status.MigrationState.StartTimestamp = &begun
+		}, func(w *world) { w.SourceReverts("the link broke") }),
 		then: func(w *world) error {
-			if ms := w.vmi.Status.MigrationState; !ms.Failed || !ms.StartTimestamp.Time.Equal(w.now.Add(-30*time.Second)) {
+			if ms := w.VMI.Status.MigrationState; !ms.Failed || !ms.StartTimestamp.Time.Equal(w.Now.Add(-30*time.Second)) {
 				return fmt.Errorf("the state is %+v", ms)
 			}
 			return nil
 		},
 	},
 	"S14/44 failed before the handoff": {
-		from: v1.MigrationScheduling, given: each(unleased, func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }), want: v1.MigrationFailed,
+		from: v1.MigrationScheduling, given: each(unleased, func(w *world) { w.Pods["dst"].Status.Phase = corev1.PodFailed }), want: v1.MigrationFailed,
 		then: both(noTarget, func(w *world) error {
-			if w.vmi.Status.MigrationState != nil || len(w.migration.Finalizers) > 0 {
-				return fmt.Errorf("state %+v, finalizers %v", w.vmi.Status.MigrationState, w.migration.Finalizers)
+			if w.VMI.Status.MigrationState != nil || len(w.Migration.Finalizers) > 0 {
+				return fmt.Errorf("state %+v, finalizers %v", w.VMI.Status.MigrationState, w.Migration.Finalizers)
 			}
 			return nil
 		}),
 	},
-	"S14/46 the state is cleared": {from: v1.MigrationRunning, given: each(unleased, func(w *world) { w.vmi.Status.MigrationState = nil }), want: v1.MigrationFailed},
+	"S14/46 the state is cleared": {from: v1.MigrationRunning, given: each(unleased, func(w *world) { w.VMI.Status.MigrationState = nil }), want: v1.MigrationFailed},
 	"S14/46 the state is another's": {
 		from: v1.MigrationRunning, given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.MigrationUID = "other" })), want: v1.MigrationFailed,
 	},
 	"S14/47 deleted while it waits": {
-		from: v1.MigrationPending, given: func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, want: v1.MigrationFailed,
+		from: v1.MigrationPending, given: func(w *world) { w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now} }, want: v1.MigrationFailed,
 		then: both(guestStays, func(w *world) error {
-			if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
-				return fmt.Errorf("conditions are %+v", w.migration.Status.Conditions)
+			if migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
+				return fmt.Errorf("conditions are %+v", w.Migration.Status.Conditions)
 			}
 			return nil
 		}),
 	},
 	"S14/49 deleted while it moves": {
-		from: v1.MigrationRunning, given: func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, want: v1.MigrationRunning,
+		from: v1.MigrationRunning, given: func(w *world) { w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now} }, want: v1.MigrationRunning,
 		then: func(w *world) error {
-			if !w.vmi.Status.MigrationState.AbortRequested {
+			if !w.VMI.Status.MigrationState.AbortRequested {
 				return fmt.Errorf("no abort is requested")
 			}
-			if w.pass(); w.acted > 0 {
+			if w.Pass(); w.Acted > 0 {
 				return fmt.Errorf("it is requested again")
 			}
 			return nil
@@ -213,20 +214,20 @@ var phaseRows = map[string]specRow{
 	"S14/52 failed on a guest that an older one has moved": {
 		from: v1.MigrationScheduling, want: v1.MigrationFailed,
 		given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.MigrationUID, m.Completed = "old", true }), func(w *world) {
-			w.pods["dst"].Status.Phase = corev1.PodFailed
+			w.Pods["dst"].Status.Phase = corev1.PodFailed
 		}),
 		then: both(noTarget, func(w *world) error {
-			if ms := w.vmi.Status.MigrationState; ms.MigrationUID != "old" || ms.Failed || !w.released {
-				return fmt.Errorf("state %+v, released %v", ms, w.released)
+			if ms := w.VMI.Status.MigrationState; ms.MigrationUID != "old" || ms.Failed || !w.Released {
+				return fmt.Errorf("state %+v, released %v", ms, w.Released)
 			}
 			return nil
 		}),
 	},
 	"S14/122 the target is the source": {
-		from: v1.MigrationScheduling, given: func(w *world) { w.podBecomesReady(sourceNode) }, want: v1.MigrationFailed,
+		from: v1.MigrationScheduling, given: func(w *world) { w.PodBecomesReady(sourceNode) }, want: v1.MigrationFailed,
 		then: both(noTarget, guestStays, func(w *world) error {
-			if w.reason() != ReasonSameNode {
-				return fmt.Errorf("reason is %q", w.reason())
+			if w.Reason() != "TargetIsSource" {
+				return fmt.Errorf("reason is %q", w.Reason())
 			}
 			return nil
 		}),
@@ -235,50 +236,50 @@ var phaseRows = map[string]specRow{
 
 func init() {
 	phaseRows["S14/50 the guest is gone while it waits"] = specRow{
-		from: v1.MigrationPending, given: func(w *world) { w.vmi = nil }, want: v1.MigrationFailed, then: isCollected(true),
+		from: v1.MigrationPending, given: func(w *world) { w.VMI = nil }, want: v1.MigrationFailed, then: isCollected(true),
 	}
 	phaseRows["S14/50 the guest is gone after the end"] = specRow{
-		from: v1.MigrationSucceeded, given: func(w *world) { w.vmi = nil }, want: v1.MigrationSucceeded, then: isCollected(true),
+		from: v1.MigrationSucceeded, given: func(w *world) { w.VMI = nil }, want: v1.MigrationSucceeded, then: isCollected(true),
 	}
 	phaseRows["S14/50 there never was a guest"] = specRow{
-		given: func(w *world) { w.vmi = nil }, want: v1.MigrationFailed, then: isCollected(false),
+		given: func(w *world) { w.VMI = nil }, want: v1.MigrationFailed, then: isCollected(false),
 	}
 	stray := func(edit func(*corev1.Pod)) func(*world) {
 		return func(w *world) {
-			p := w.newPod("stray", "elsewhere", "migration-of-yore")
+			p := w.NewPod("stray", "elsewhere", "migration-of-yore")
 			p.Status.Phase = corev1.PodRunning
 			edit(p)
-			w.pods["stray"] = p
+			w.Pods["stray"] = p
 		}
 	}
 	phaseRows["S14/61 another Pod of the guest"] = specRow{given: stray(func(*corev1.Pod) {}), want: v1.MigrationPending, then: both(noTarget, func(w *world) error {
-		c := Condition(w.migration.Status, ConditionWaiting)
-		if w.reason() != ReasonWaitingForPod || !strings.Contains(c.Message, `"stray"`) {
+		c := migration.Condition(w.Migration.Status, migration.ConditionWaiting)
+		if w.Reason() != migration.ReasonWaitingForPod || !strings.Contains(c.Message, `"stray"`) {
 			return fmt.Errorf("it says %+v", c)
 		}
-		if _, wanted := w.snapshot().Claim(); wanted {
+		if _, wanted := w.Snapshot().Claim(); wanted {
 			return fmt.Errorf("it takes a slot")
 		}
 		return nil
 	})}
 	phaseRows["S14/62 another Pod that has ended"] = specRow{given: stray(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), want: v1.MigrationScheduling}
 	phaseRows["S14/61 another Pod on its way out"] = specRow{given: stray(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: start} }), want: v1.MigrationScheduling}
-	phaseRows["S14/61 another Pod goes"] = specRow{given: each(stray(func(*corev1.Pod) {}), func(w *world) { w.passes(); delete(w.pods, "stray") }), want: v1.MigrationScheduling}
+	phaseRows["S14/61 another Pod goes"] = specRow{given: each(stray(func(*corev1.Pod) {}), func(w *world) { w.Passes(); delete(w.Pods, "stray") }), want: v1.MigrationScheduling}
 	phaseRows["S14/127 cancelled when the target Pod was just made"] = specRow{
 		from: v1.MigrationPending, want: v1.MigrationFailed, then: both(noTarget, guestStays),
 		given: func(w *world) {
-			w.podsUnseen = true
-			for w.pods["dst"] == nil {
-				w.pass()
+			w.PodsUnseen = true
+			for w.Pods["dst"] == nil {
+				w.Pass()
 			}
-			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-			w.pass() // the cache does not show the Pod: nothing may be concluded
-			w.podsUnseen = false
+			w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+			w.Pass() // the cache does not show the Pod: nothing may be concluded
+			w.PodsUnseen = false
 		},
 	}
 	phaseRows["S14/128 status and finalizer"] = specRow{from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: func(w *world) error {
-		if !w.released || w.releasedBefore {
-			return fmt.Errorf("released %v, before the status was stored %v", w.released, w.releasedBefore)
+		if !w.Released || w.ReleasedBefore {
+			return fmt.Errorf("released %v, before the status was stored %v", w.Released, w.ReleasedBefore)
 		}
 		return nil
 	}}
@@ -286,9 +287,9 @@ func init() {
 
 func isCollected(want bool) func(*world) error {
 	return func(w *world) error {
-		w.passes()
-		if got := slices.Contains(w.collected, "m"); got != want || !w.released {
-			return fmt.Errorf("the migration is deleted: %v, want %v; released %v", got, want, w.released)
+		w.Passes()
+		if got := slices.Contains(w.Collected, "m"); got != want || !w.Released {
+			return fmt.Errorf("the migration is deleted: %v, want %v; released %v", got, want, w.Released)
 		}
 		return nil
 	}
@@ -298,12 +299,12 @@ func isCollected(want bool) func(*world) error {
 // end are recorded.
 func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
 	return specRow{
-		from: from, given: func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
-		then: both(guestStays, hasEvent(EventFailed, true), func(w *world) error {
-			if n := len(slices.DeleteFunc(slices.Clone(w.events), func(e Event) bool { return !e.Warning })); n != 2 {
-				return fmt.Errorf("%d warnings: %+v", n, w.events)
+		from: from, given: func(w *world) { w.Pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
+		then: both(guestStays, hasEvent("FailedMigration", true), func(w *world) error {
+			if n := len(slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return !e.Warning })); n != 2 {
+				return fmt.Errorf("%d warnings: %+v", n, w.Events)
 			}
-			if ms := w.vmi.Status.MigrationState; !ms.Failed || !ms.Completed || ms.StartTimestamp == nil || ms.EndTimestamp == nil {
+			if ms := w.VMI.Status.MigrationState; !ms.Failed || !ms.Completed || ms.StartTimestamp == nil || ms.EndTimestamp == nil {
 				return fmt.Errorf("the state is %+v", ms)
 			}
 			return nil
@@ -315,7 +316,7 @@ func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
 func init() {
 	for _, ph := range unfinished {
 		phaseRows["S14/38 the guest has ended, in "+name(ph)] = specRow{
-			from: ph, given: func(w *world) { w.vmi.Status.Phase = v1.Succeeded }, want: v1.MigrationFailed, then: noTarget,
+			from: ph, given: func(w *world) { w.VMI.Status.Phase = v1.Succeeded }, want: v1.MigrationFailed, then: noTarget,
 		}
 	}
 	for _, ph := range unfinished {
@@ -339,13 +340,13 @@ func TestSpecification_Phases(t *testing.T) {
 	for name, tc := range phaseRows {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.until(tc.from)
+			w.Until(tc.from)
 			if tc.given != nil {
 				tc.given(w)
 			}
-			w.passes()
-			if w.migration.Status.Phase != tc.want {
-				t.Fatalf("phase is %q (%s), want %q", w.migration.Status.Phase, w.reason(), tc.want)
+			w.Passes()
+			if w.Migration.Status.Phase != tc.want {
+				t.Fatalf("phase is %q (%s), want %q", w.Migration.Status.Phase, w.Reason(), tc.want)
 			}
 			if tc.then == nil {
 				return

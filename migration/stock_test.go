@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package migration_test
 
 import (
 	"testing"
@@ -22,33 +22,33 @@ func TestStockNodes_KubeVirtProtocolOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			delete(w.vmi.Annotations, handoff.Annotation)
+			delete(w.VMI.Annotations, handoff.Annotation)
 			if lease != nil {
-				w.put(*lease)
+				w.Put(*lease)
 			}
-			before := w.vmi.Annotations[handoff.Annotation]
-			w.until(v1.MigrationScheduling)
-			w.podBecomesReady(targetNode)
-			w.passes()
-			ms := w.vmi.Status.MigrationState
-			if ms == nil || w.migration.Status.Phase != v1.MigrationPreparingTarget || w.vmi.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
-				t.Fatalf("phase is %q, migration state %+v, labels %v", w.migration.Status.Phase, ms, w.vmi.Labels)
+			before := w.VMI.Annotations[handoff.Annotation]
+			w.Until(v1.MigrationScheduling)
+			w.PodBecomesReady(targetNode)
+			w.Passes()
+			ms := w.VMI.Status.MigrationState
+			if ms == nil || w.Migration.Status.Phase != v1.MigrationPreparingTarget || w.VMI.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
+				t.Fatalf("phase is %q, migration state %+v, labels %v", w.Migration.Status.Phase, ms, w.VMI.Labels)
 			}
 			ms.TargetNodeAddress = "192.0.2.1"
-			w.passes()
-			ms.StartTimestamp = &metav1.Time{Time: w.now}
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationRunning {
-				t.Fatalf("phase is %q, want Running", w.migration.Status.Phase)
+			w.Passes()
+			ms.StartTimestamp = &metav1.Time{Time: w.Now}
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationRunning {
+				t.Fatalf("phase is %q, want Running", w.Migration.Status.Phase)
 			}
-			w.vmi.Status.NodeName, w.vmi.Labels[v1.NodeNameLabel] = targetNode, targetNode
+			w.VMI.Status.NodeName, w.VMI.Labels[v1.NodeNameLabel] = targetNode, targetNode
 			ms.Completed = true
-			w.passes()
-			if w.migration.Status.Phase != v1.MigrationSucceeded || w.pods["src"] != nil || w.pods["dst"] == nil {
-				t.Errorf("phase is %q, Pods are %v; want Succeeded and the target's", w.migration.Status.Phase, w.pods)
+			w.Passes()
+			if w.Migration.Status.Phase != v1.MigrationSucceeded || w.Pods["src"] != nil || w.Pods["dst"] == nil {
+				t.Errorf("phase is %q, Pods are %v; want Succeeded and the target's", w.Migration.Status.Phase, w.Pods)
 			}
-			if l := w.lease(); w.vmi.Annotations[handoff.Annotation] != before || l.State != handoff.Owned || l.Holder != targetNode {
-				t.Errorf("the annotation is %q, the lease %+v; nobody was to write it", w.vmi.Annotations[handoff.Annotation], l)
+			if l := w.Lease(); w.VMI.Annotations[handoff.Annotation] != before || l.State != handoff.Owned || l.Holder != targetNode {
+				t.Errorf("the annotation is %q, the lease %+v; nobody was to write it", w.VMI.Annotations[handoff.Annotation], l)
 			}
 		})
 	}
@@ -56,28 +56,28 @@ func TestStockNodes_KubeVirtProtocolOnly(t *testing.T) {
 
 func TestStockNodes_AbortByMigrationState(t *testing.T) {
 	w := newWorld(t)
-	w.put(ignored)
-	w.until(v1.MigrationPreparingTarget)
-	ms := w.vmi.Status.MigrationState
-	ms.TargetNodeAddress, ms.StartTimestamp = "192.0.2.1", &metav1.Time{Time: w.now}
-	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
-	w.passes()
-	if ms := w.vmi.Status.MigrationState; !ms.AbortRequested || ms.Failed || w.migration.IsFinal() || w.pods["dst"] == nil {
-		t.Errorf("phase %q, target Pod %v, migration state %+v; want the abort to be asked for", w.migration.Status.Phase, w.pods["dst"] != nil, ms)
+	w.Put(ignored)
+	w.Until(v1.MigrationPreparingTarget)
+	ms := w.VMI.Status.MigrationState
+	ms.TargetNodeAddress, ms.StartTimestamp = "192.0.2.1", &metav1.Time{Time: w.Now}
+	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	w.Passes()
+	if ms := w.VMI.Status.MigrationState; !ms.AbortRequested || ms.Failed || w.Migration.IsFinal() || w.Pods["dst"] == nil {
+		t.Errorf("phase %q, target Pod %v, migration state %+v; want the abort to be asked for", w.Migration.Status.Phase, w.Pods["dst"] != nil, ms)
 	}
 }
 
 func TestStateClaims_KeptAfterEndOnStockNodes(t *testing.T) {
 	w := newWorld(t)
-	w.put(ignored)
+	w.Put(ignored)
 	w.keepState(corev1.ReadWriteOnce)
-	w.until(v1.MigrationPreparingTarget)
-	ms := w.vmi.Status.MigrationState
-	ms.TargetNodeAddress, ms.StartTimestamp = "192.0.2.1", &metav1.Time{Time: w.now}
-	w.passes()
-	w.vmi.Status.Phase = v1.Failed
-	w.passes()
-	if w.migration.Status.Phase != v1.MigrationFailed || len(w.claims) != 2 {
-		t.Errorf("phase %q, claims %v", w.migration.Status.Phase, w.claimNames())
+	w.Until(v1.MigrationPreparingTarget)
+	ms := w.VMI.Status.MigrationState
+	ms.TargetNodeAddress, ms.StartTimestamp = "192.0.2.1", &metav1.Time{Time: w.Now}
+	w.Passes()
+	w.VMI.Status.Phase = v1.Failed
+	w.Passes()
+	if w.Migration.Status.Phase != v1.MigrationFailed || len(w.Claims) != 2 {
+		t.Errorf("phase %q, claims %v", w.Migration.Status.Phase, w.claimNames())
 	}
 }

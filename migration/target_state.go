@@ -72,8 +72,8 @@ func shared(c *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(modes, corev1.ReadWriteMany)
 }
 
-// CheckState requires that the claim with the VMI's state, if it has one, exists.
-func CheckState(s Snapshot) Finding {
+// checkState requires that the claim with the VMI's state, if it has one, exists.
+func checkState(s Snapshot) Finding {
 	source, target := s.StateClaims()
 	switch field, guest := persistentState(s.VMI), s.Migration.Spec.VMIName; {
 	case source == "" && field != "" && s.SourcePod != nil:
@@ -86,7 +86,7 @@ func CheckState(s Snapshot) Finding {
 	case source == "" || s.Claims[source] != nil:
 		return Finding{}
 	}
-	return later(ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q with the VMI's state was not found", source), "it must exist")
+	return later(reasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q with the VMI's state was not found", source), "it must exist")
 }
 
 // persistentState returns the field by which the VMI requires state that is persisted in a
@@ -114,11 +114,11 @@ func (d targetObjects) stateReady() bool {
 	if target == "" || d.s.Claims[target] != nil {
 		return true
 	}
-	if f := CheckState(d.s); f.Blocked { // a custom evaluator may not have this check
+	if f := checkState(d.s); f.Blocked { // a custom evaluator may not have this check
 		refusal(d).blocked(f)
 		return false
 	}
-	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
+	d.explain(OwnerController, reasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
 	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the VMI's state",
 		Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
 	return false
@@ -156,7 +156,7 @@ func (d targetObjects) claimFollows() bool {
 		return true
 	}
 	if err := d.s.Failures[ChangeClaim]; err != nil {
-		refusal(d).failing(ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state failed", target), err)
+		refusal(d).failing(reasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state failed", target), err)
 		return false
 	}
 	next := c.DeepCopy()
@@ -166,7 +166,7 @@ func (d targetObjects) claimFollows() bool {
 	next.Labels[stateLabel] = guest
 	delete(next.Labels, v1.MigrationNameLabel)
 	d.act(Action{Kind: ChangeClaim, Why: "the VMI's state is in it now", Claim: next})
-	d.explain(OwnerController, ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
+	d.explain(OwnerController, reasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
 	return false
 }
 

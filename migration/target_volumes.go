@@ -71,16 +71,16 @@ func onNode(p v1.VolumePhase) bool {
 	return p == v1.VolumeReady || p == v1.HotplugVolumeMounted || p == v1.HotplugVolumeAttachedToNode
 }
 
-// CheckPlugging waits until no volume of the VMI is being unplugged, as it is still in use and
+// checkPlugging waits until no volume of the VMI is being unplugged, as it is still in use and
 // no Pod can be rendered with it any more, and no memory dump runs, as its volume cannot be
 // migrated.
-func CheckPlugging(s Snapshot) Finding {
+func checkPlugging(s Snapshot) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}
 	for _, st := range s.VMI.Status.VolumeStatus {
 		if st.Phase == v1.MemoryDumpVolumeInProgress {
-			return later(ReasonPlugging, fmt.Sprintf("the guest memory is being dumped into volume %q", st.Name), "the dump must end")
+			return later(reasonPlugging, fmt.Sprintf("the guest memory is being dumped into volume %q", st.Name), "the dump must end")
 		}
 		if st.HotplugVolume == nil || st.Phase != v1.HotplugVolumeDetaching && !onNode(st.Phase) {
 			continue
@@ -88,7 +88,7 @@ func CheckPlugging(s Snapshot) Finding {
 		listed := slices.ContainsFunc(s.VMI.Spec.Volumes, func(v v1.Volume) bool { return v.Name == st.Name }) ||
 			slices.ContainsFunc(s.VMI.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.Name == st.Name })
 		if !listed {
-			return later(ReasonPlugging, fmt.Sprintf("volume %q is being unplugged", st.Name), "its node must detach it")
+			return later(reasonPlugging, fmt.Sprintf("volume %q is being unplugged", st.Name), "its node must detach it")
 		}
 	}
 	return Finding{}
@@ -142,7 +142,7 @@ func (d targetObjects) follow() bool {
 		refusal(d).failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
 	case p == nil:
 		d.act(Action{Kind: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
-		d.explain(OwnerController, ReasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
+		d.explain(OwnerController, reasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
 	case standingOf(p) == 2:
 		return true
 	default:
@@ -150,7 +150,7 @@ func (d targetObjects) follow() bool {
 		if why, stuck := unschedulable(p); stuck {
 			message += ": " + why
 		}
-		d.explain(OwnerScheduler, ReasonWaitingForAttachment, message)
+		d.explain(OwnerScheduler, reasonWaitingForAttachment, message)
 	}
 	return false
 }
@@ -168,7 +168,7 @@ func (d interrupt) attachmentLost(row) (cause, bool) {
 	if d.ms != nil && d.ms.TargetAttachmentPodUID != "" {
 		p = podOfUID(d.s.Attachments, d.ms.TargetAttachmentPodUID)
 		if p == nil {
-			return cause{ReasonAttachmentLost, "the attachment Pod for hotplugged volumes at the target no longer exists"}, true
+			return cause{reasonAttachmentLost, "the attachment Pod for hotplugged volumes at the target no longer exists"}, true
 		}
 	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !position(d).handedOff() {
 		p = d.s.carrier(claims)
@@ -182,9 +182,9 @@ func gone(p *corev1.Pod) (cause, bool) {
 	case p == nil || standingOf(p) > 0:
 		return cause{}, false
 	case launcherpod.Terminal(p):
-		return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
+		return cause{reasonAttachmentLost, fmt.Sprintf("attachment Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
 	}
-	return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q is being deleted", p.Name)}, true
+	return cause{reasonAttachmentLost, fmt.Sprintf("attachment Pod %q is being deleted", p.Name)}, true
 }
 
 func podOfUID(pods []*corev1.Pod, uid types.UID) *corev1.Pod {

@@ -26,6 +26,7 @@ import (
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/evacuation"
+	"github.com/virtloom/virtloom/migration/explain"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
@@ -260,7 +261,7 @@ func explains(t *testing.T, s *scene) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e migration.Explanation
+	var e explain.Explanation
 	if err := json.Unmarshal(text, &e); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}

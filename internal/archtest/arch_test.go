@@ -55,7 +55,8 @@ var edges = map[string][]string{
 	"migration/queue":                {},
 	"migration/policy":               {},
 	"migration/placement":            {"migration/internal/launcherpod"},
-	"migration":                      {"handoff", "internal/plaintext", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
+	"migration":                      {"handoff", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/explain":              {"internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
 	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
 	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
 
@@ -78,7 +79,7 @@ var edges = map[string][]string{
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
-		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/migrationsim",
+		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
 		"migration/placement", "migration/policy", "migration/queue", "template", "template/templatectrl",
 	},
 	"domain/domainctrl": {
@@ -98,7 +99,10 @@ var edges = map[string][]string{
 }
 
 // above are the folders whose packages may import whatever they like: nobody imports them but each other.
-var above = []string{"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture", "vmi/internal/vmifixture"}
+var above = []string{
+	"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture", "migration/internal/migrationworld",
+	"vmi/internal/vmifixture",
+}
 
 // api are the types that everybody may know.
 var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils"}
@@ -108,7 +112,8 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
-	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/migrationsim": {},
+	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
+	"migration/migrationsim": {},
 	"migration/placement": {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
 	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},

@@ -18,18 +18,18 @@ import (
 
 // Reasons why a VMI is, or is not, migrated without a user's request.
 const (
-	// ReasonEvacuating: the VMI must leave its node.
-	ReasonEvacuating migration.Reason = "Evacuating"
-	// ReasonUpdating: the VMI's Pod is older than what the VMI or the cluster requires.
-	ReasonUpdating migration.Reason = "UpdatingWorkload"
-	// ReasonNotAsked: nothing requests a migration of the VMI, or no longer.
-	ReasonNotAsked migration.Reason = "NotAsked"
+	// reasonEvacuating: the VMI must leave its node.
+	reasonEvacuating migration.Reason = "Evacuating"
+	// reasonUpdating: the VMI's Pod is older than what the VMI or the cluster requires.
+	reasonUpdating migration.Reason = "UpdatingWorkload"
+	// reasonNotAsked: nothing requests a migration of the VMI, or no longer.
+	reasonNotAsked migration.Reason = "NotAsked"
 	// ReasonStrategyNone: the VMI's eviction strategy is None, or unset in VMI and cluster.
 	ReasonStrategyNone migration.Reason = "EvictionStrategyNone"
-	// ReasonStrategyExternal: the VMI's eviction strategy leaves it to an external controller.
-	ReasonStrategyExternal migration.Reason = "EvictionStrategyExternal"
-	// ReasonMigrationExists: a migration of the VMI is not finished.
-	ReasonMigrationExists migration.Reason = "MigrationExists"
+	// reasonStrategyExternal: the VMI's eviction strategy leaves it to an external controller.
+	reasonStrategyExternal migration.Reason = "EvictionStrategyExternal"
+	// reasonMigrationExists: a migration of the VMI is not finished.
+	reasonMigrationExists migration.Reason = "MigrationExists"
 	// ReasonActivePods: the VMI has more than one Pod that is not finished.
 	ReasonActivePods migration.Reason = "SeveralActivePods"
 	// ReasonCooldown: the VMI was migrated automatically a short time ago.
@@ -37,8 +37,8 @@ const (
 	// ReasonUnchanged: a migration of the VMI failed for a lasting reason, and nothing that it
 	// depends on has changed since.
 	ReasonUnchanged migration.Reason = "UnchangedSinceFailure"
-	// ReasonCacheBehind: the cache is older than this controller's writes about the VMI.
-	ReasonCacheBehind migration.Reason = "CacheBehind"
+	// reasonCacheBehind: the cache is older than this controller's writes about the VMI.
+	reasonCacheBehind migration.Reason = "CacheBehind"
 	// ReasonNotRunning: the VMI is not running.
 	ReasonNotRunning migration.Reason = "NotRunning"
 )

@@ -20,7 +20,7 @@ func (g Guest) unsettled() *Standing {
 	if g.Unsettled == "" {
 		return nil
 	}
-	return g.leave(ReasonCacheBehind, "waiting for the cache to observe this controller's write: "+g.Unsettled)
+	return g.leave(reasonCacheBehind, "waiting for the cache to observe this controller's write: "+g.Unsettled)
 }
 
 // ended holds back VMIs that have ended or are being deleted.
@@ -37,7 +37,7 @@ func (g Guest) ended() *Standing {
 // busy holds back VMIs that are being migrated, or will be.
 func (g Guest) busy() *Standing {
 	if m := g.unfinished(); m != nil {
-		s := g.leave(ReasonMigrationExists, fmt.Sprintf("migration %q of the VMI is not finished", m.Name))
+		s := g.leave(reasonMigrationExists, fmt.Sprintf("migration %q of the VMI is not finished", m.Name))
 		s.Migration = m
 		return s
 	}
@@ -77,7 +77,7 @@ func (g Guest) behind(now time.Time) *Standing {
 	if !now.Before(until) {
 		return nil
 	}
-	return g.leave(ReasonCacheBehind, fmt.Sprintf("waiting to observe that the VMI has left node %s with migration %q",
+	return g.leave(reasonCacheBehind, fmt.Sprintf("waiting to observe that the VMI has left node %s with migration %q",
 		g.VMI.Status.NodeName, last.Name)).until(until)
 }
 
@@ -110,7 +110,7 @@ func (g Guest) hopeless(fleet string, now time.Time) *Standing {
 		return nil
 	}
 	until := endOf(last).Add(staticRetry)
-	if !now.Before(until) || last.Annotations[CircumstancesAnnotation] != Circumstances(g.VMI, fleet) {
+	if !now.Before(until) || last.Annotations[circumstancesAnnotation] != circumstances(g.VMI, fleet) {
 		return nil
 	}
 	return g.leave(ReasonUnchanged, fmt.Sprintf("migration %q failed, %s: %s; neither the VMI nor the nodes have changed since",

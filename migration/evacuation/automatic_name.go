@@ -20,9 +20,9 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// CircumstancesAnnotation is the annotation of automatic migrations with a hash of what they depend on,
-// as of their creation; see [Circumstances].
-const CircumstancesAnnotation = "virtloom.dev/circumstances"
+// circumstancesAnnotation is the annotation of automatic migrations with a hash of what they depend on,
+// as of their creation; see circumstances.
+const circumstancesAnnotation = "virtloom.dev/circumstances"
 
 const (
 	automaticPrefix = "auto-"
@@ -39,10 +39,10 @@ func sum(texts ...string) string {
 	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)))[:sumSize]
 }
 
-// AutomaticName returns the name of the next automatic migration of a VMI, whatever its cause. It is
+// nextName returns the name of the next automatic migration of a VMI, whatever its cause. It is
 // derived from the VMI's UID and the preceding migration, so that a controller with a stale cache can
 // only create the same migration again.
-func AutomaticName(vmi *v1.VirtualMachineInstance, migrations []*v1.VirtualMachineInstanceMigration) string {
+func nextName(vmi *v1.VirtualMachineInstance, migrations []*v1.VirtualMachineInstanceMigration) string {
 	g := Guest{VMI: vmi, Migrations: migrations}
 	var after types.UID
 	if last := g.newest((*v1.VirtualMachineInstanceMigration).IsFinal); last != nil {
@@ -71,8 +71,8 @@ func automaticName(vmi *v1.VirtualMachineInstance, after types.UID) string {
 func (g Guest) automatic(fleet string, p v1.MigrationPriority, annotation, value string) *v1.VirtualMachineInstanceMigration {
 	return &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: g.VMI.Namespace, Name: AutomaticName(g.VMI, g.Migrations),
-			Annotations: map[string]string{annotation: value, CircumstancesAnnotation: Circumstances(g.VMI, fleet)},
+			Namespace: g.VMI.Namespace, Name: nextName(g.VMI, g.Migrations),
+			Annotations: map[string]string{annotation: value, circumstancesAnnotation: circumstances(g.VMI, fleet)},
 		},
 		Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: g.VMI.Name, Priority: priority(p)},
 	}
@@ -110,9 +110,9 @@ func lasting(taints []corev1.Taint) []corev1.Taint {
 	return out
 }
 
-// Circumstances hashes what the migration of a VMI depends on: the cluster, as returned by [Fleet],
+// circumstances hashes what the migration of a VMI depends on: the cluster, as returned by [Fleet],
 // the VMI's spec, its hotplugged volumes, and whether its node reports that it can be migrated.
-func Circumstances(vmi *v1.VirtualMachineInstance, fleet string) string {
+func circumstances(vmi *v1.VirtualMachineInstance, fleet string) string {
 	var plugged []string
 	for i := range vmi.Status.VolumeStatus {
 		if vmi.Status.VolumeStatus[i].HotplugVolume != nil {

@@ -16,7 +16,7 @@ import (
 func TestAutomaticNames(t *testing.T) {
 	nameOf := func(edits ...func(*Guest)) string {
 		g := guestWith(edits...)
-		return AutomaticName(g.VMI, g.Migrations)
+		return nextName(g.VMI, g.Migrations)
 	}
 	first := nameOf()
 	for name, tc := range map[string]struct {
@@ -44,7 +44,7 @@ func TestAutomaticNames_SameSecond(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, seen := guestWith(), map[string]bool{}
 			for range 20 {
-				name := AutomaticName(g.VMI, g.Migrations)
+				name := nextName(g.VMI, g.Migrations)
 				if seen[name] {
 					t.Fatalf("%s is made again after %d", name, len(seen))
 				}
@@ -73,7 +73,7 @@ func TestCircumstances(t *testing.T) {
 	}
 	kv := &v1.KubeVirt{}
 	configured := &v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{MachineType: "odd"}}}
-	base := Circumstances(guestWith().VMI, Fleet([]corev1.Node{node()}, kv))
+	base := circumstances(guestWith().VMI, Fleet([]corev1.Node{node()}, kv))
 	for name, tc := range map[string]struct {
 		guest []func(*Guest)
 		nodes []corev1.Node
@@ -98,7 +98,7 @@ func TestCircumstances(t *testing.T) {
 		if tc.kv == nil {
 			tc.kv = kv
 		}
-		if got := Circumstances(guestWith(tc.guest...).VMI, Fleet(tc.nodes, tc.kv)); (got == base) != tc.same {
+		if got := circumstances(guestWith(tc.guest...).VMI, Fleet(tc.nodes, tc.kv)); (got == base) != tc.same {
 			t.Errorf("%s changes: %t", name, got != base)
 		}
 	}

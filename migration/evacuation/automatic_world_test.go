@@ -138,7 +138,7 @@ func failedFor(r migration.Reason, circumstances string) func(*v1.VirtualMachine
 		m.Status.Conditions = append(m.Status.Conditions, v1.VirtualMachineInstanceMigrationCondition{
 			Type: migration.ConditionFailed, Status: corev1.ConditionTrue, Reason: string(r), Message: "as it is", LastTransitionTime: m.CreationTimestamp,
 		})
-		metav1.SetMetaDataAnnotation(&m.ObjectMeta, CircumstancesAnnotation, circumstances)
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, circumstancesAnnotation, circumstances)
 	}
 }
 

@@ -14,9 +14,9 @@
 // carries, from which Evacuate goes on. The migrations then queue like all others.
 //
 // There is never more than one such migration of a VMI, whoever creates it and however stale
-// its caches: the name is derived from the VMI's UID and the preceding migration
-// ([AutomaticName]). A failure for a lasting reason is not retried before VMI, nodes or
-// configuration change ([CircumstancesAnnotation]), or an hour has passed.
+// its caches: the name is derived from the VMI's UID and the preceding migration. A failure for a
+// lasting reason is not retried before VMI, nodes or configuration change, of which the migration
+// has a hash in annotation virtloom.dev/circumstances, or an hour has passed.
 //
 // The rules are KubeVirt's: nodeDrainTaintKey (default kubevirt.io/drain), evictionStrategy,
 // status.evacuationNodeName, and workloadUpdateStrategy with batchEvictionSize (default 10) and

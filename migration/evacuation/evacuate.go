@@ -56,8 +56,8 @@ func Draining(n *corev1.Node, cluster *v1.MigrationConfiguration) bool {
 	return false
 }
 
-// StrategyOf returns the eviction strategy in force for the VMI; nil means None.
-func StrategyOf(vmi *v1.VirtualMachineInstance, cluster *v1.EvictionStrategy) *v1.EvictionStrategy {
+// strategyOf returns the eviction strategy in force for the VMI; nil means None.
+func strategyOf(vmi *v1.VirtualMachineInstance, cluster *v1.EvictionStrategy) *v1.EvictionStrategy {
 	if vmi.Spec.EvictionStrategy != nil {
 		return vmi.Spec.EvictionStrategy
 	}
@@ -115,7 +115,7 @@ func (e Evacuation) standing(g Guest, now time.Time) *Standing {
 		why = "node " + e.Node + " is being drained"
 	}
 	return &Standing{
-		Guest: g.VMI, Verb: Create, Reason: ReasonEvacuating, Message: why,
+		Guest: g.VMI, Verb: Create, Reason: reasonEvacuating, Message: why,
 		Migration: g.automatic(e.Fleet, e.priority(g), v1.EvacuationMigrationAnnotation, e.Node),
 	}
 }
@@ -125,16 +125,16 @@ func (e Evacuation) unwanted(g Guest) *Standing {
 	vmi := g.VMI
 	switch here := vmi.Status.NodeName == e.Node; {
 	case !here:
-		return g.leave(ReasonNotAsked, "the VMI is not on node "+e.Node)
+		return g.leave(reasonNotAsked, "the VMI is not on node "+e.Node)
 	case !e.Draining && vmi.Status.EvacuationNodeName != e.Node:
-		return g.leave(ReasonNotAsked, "node "+e.Node+" is not drained, and the VMI was not requested to leave it")
+		return g.leave(reasonNotAsked, "node "+e.Node+" is not drained, and the VMI was not requested to leave it")
 	}
-	strategy := StrategyOf(vmi, e.Strategy)
+	strategy := strategyOf(vmi, e.Strategy)
 	switch {
 	case strategy == nil || *strategy == v1.EvictionStrategyNone:
 		return g.leave(ReasonStrategyNone, "the VMI's eviction strategy is None: it is shut down with its Pod")
 	case *strategy == v1.EvictionStrategyExternal:
-		return g.leave(ReasonStrategyExternal, "the VMI's eviction strategy is External: an external controller manages it")
+		return g.leave(reasonStrategyExternal, "the VMI's eviction strategy is External: an external controller manages it")
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (e Evacuation) lower(g Guest) *Standing {
 		immovable(g) != nil:
 		return nil
 	}
-	s := g.leave(ReasonEvacuating, fmt.Sprintf("migration %q has a lower priority than %s and is recreated", m.Name, want))
+	s := g.leave(reasonEvacuating, fmt.Sprintf("migration %q has a lower priority than %s and is recreated", m.Name, want))
 	s.Verb, s.Cancel = Cancel, []*v1.VirtualMachineInstanceMigration{m}
 	return s
 }

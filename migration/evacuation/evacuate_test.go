@@ -37,14 +37,14 @@ var (
 )
 
 var evacuationCases = map[string]evacuationCase{
-	"S14/107 a guest of a node with the drain taint": {verb: Create, reason: ReasonEvacuating, says: "node source is being drained", priority: v1.PrioritySystemCritical},
+	"S14/107 a guest of a node with the drain taint": {verb: Create, reason: reasonEvacuating, says: "node source is being drained", priority: v1.PrioritySystemCritical},
 	"S14/109 not migratable":                         {guest: []func(*Guest){notMigratable}, reason: migration.ReasonNotMigratable, says: "Some: some reason"},
 	"S14/109 LiveMigratable is missing": {
 		guest: []func(*Guest){silent(v1.VirtualMachineInstanceIsMigratable)}, reason: migration.ReasonNotMigratable, says: "has not reported yet",
 	},
 	"S14/110 two active Pods": {guest: []func(*Guest){hasPod("other", corev1.PodPending)}, reason: ReasonActivePods, says: "other, pod"},
 	"a Pod that cannot end where its node is lost": {
-		guest: []func(*Guest){hasPod("left", corev1.PodRunning, going("lost"))}, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Guest){hasPod("left", corev1.PodRunning, going("lost"))}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"a Pod that is ending beside the guest": {
 		guest: []func(*Guest){hasPod("other", corev1.PodRunning, going(sourceNode))}, reason: ReasonActivePods, says: "other, pod",
@@ -55,90 +55,90 @@ var evacuationCases = map[string]evacuationCase{
 			hasPod("foreign", corev1.PodRunning, func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }),
 			hasPod("volumes", corev1.PodRunning, func(p *corev1.Pod) { p.Labels[v1.AppLabel] = launcherpod.AttachmentApp }),
 		},
-		verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
-	"S14/112 asked to leave another node": {guest: []func(*Guest){marked("elsewhere")}, undrained: true, reason: ReasonNotAsked},
+	"S14/112 asked to leave another node": {guest: []func(*Guest){marked("elsewhere")}, undrained: true, reason: reasonNotAsked},
 	"asked to leave this node": {
-		guest: []func(*Guest){marked(sourceNode)}, undrained: true, verb: Create, reason: ReasonEvacuating, says: "requested to leave node source",
+		guest: []func(*Guest){marked(sourceNode)}, undrained: true, verb: Create, reason: reasonEvacuating, says: "requested to leave node source",
 		priority: v1.PrioritySystemCritical,
 	},
 	"asked by a descheduler": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, undrained: true, verb: Create, reason: ReasonEvacuating,
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, undrained: true, verb: Create, reason: reasonEvacuating,
 		priority: v1.PrioritySystemMaintenance,
 	},
 	"asked by a descheduler on a node that is drained": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"asked to leave while it moves":     {guest: []func(*Guest){marked(sourceNode), state("m", hasStarted)}, undrained: true, reason: migration.ReasonMoving},
 	"final":                             {guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed })}, reason: migration.ReasonGuestFinal},
 	"deleted":                           {guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: start} })}, reason: migration.ReasonGuestDeleted},
 	"no strategy":                       {guest: []func(*Guest){noStrategy}, reason: ReasonStrategyNone},
 	"strategy None against the cluster": {guest: []func(*Guest){strategy(v1.EvictionStrategyNone)}, cluster: &migrate, reason: ReasonStrategyNone},
-	"the cluster's strategy":            {guest: []func(*Guest){noStrategy}, cluster: &migrate, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical},
-	"strategy External":                 {guest: []func(*Guest){strategy(v1.EvictionStrategyExternal)}, reason: ReasonStrategyExternal},
-	"if possible, and it is":            {guest: []func(*Guest){strategy(ifPossible)}, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical},
+	"the cluster's strategy":            {guest: []func(*Guest){noStrategy}, cluster: &migrate, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
+	"strategy External":                 {guest: []func(*Guest){strategy(v1.EvictionStrategyExternal)}, reason: reasonStrategyExternal},
+	"if possible, and it is":            {guest: []func(*Guest){strategy(ifPossible)}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
 	"if possible, and it is not":        {guest: []func(*Guest){strategy(ifPossible), notMigratable}, reason: migration.ReasonNotMigratable},
 	"a user's migration waits": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0)}, reason: ReasonMigrationExists, says: `migration "m"`,
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0)}, reason: reasonMigrationExists, says: `migration "m"`,
 	},
-	"its evacuation is under way": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, reason: ReasonMigrationExists},
+	"its evacuation is under way": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, reason: reasonMigrationExists},
 	"its evacuation was for balance": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, verb: Cancel, reason: ReasonEvacuating, cancels: []string{"m"},
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, verb: Cancel, reason: reasonEvacuating, cancels: []string{"m"},
 		says: "lower priority than system-critical",
 	},
 	"its evacuation is for balance": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, undrained: true, reason: ReasonMigrationExists,
+		guest: []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, undrained: true, reason: reasonMigrationExists,
 	},
 	"its evacuation was for balance, and waits for a slot at the target": {
 		guest: []func(*Guest){has("m", v1.MigrationScheduled, 0, evacuates(sourceNode), forBalance), state("before", hasCompleted)},
-		verb:  Cancel, reason: ReasonEvacuating, cancels: []string{"m"},
+		verb:  Cancel, reason: reasonEvacuating, cancels: []string{"m"},
 	},
 	"its evacuation was for balance, and is with the nodes": {
 		guest:  []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode), forBalance), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
-		reason: ReasonMigrationExists,
+		reason: reasonMigrationExists,
 	},
 	"its evacuation was for balance, and is being called off": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance, deleted)}, reason: ReasonMigrationExists,
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance, deleted)}, reason: reasonMigrationExists,
 	},
 	"a user's migration of a lower priority waits": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forBalance)}, reason: ReasonMigrationExists,
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forBalance)}, reason: reasonMigrationExists,
 	},
 	"an evacuation of a lower priority of what cannot be migrated": {
-		guest: []func(*Guest){notMigratable, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, reason: ReasonMigrationExists,
+		guest: []func(*Guest){notMigratable, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, reason: reasonMigrationExists,
 	},
 	"own writes are not seen": {
-		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind, says: "creation of m",
+		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: reasonCacheBehind, says: "creation of m",
 	},
 
 	// 12.14: the intent follows the node.
 	"12.14 the taint is gone, not begun": {
 		guest: []func(*Guest){has("m", v1.MigrationScheduling, 0, evacuates(sourceNode))}, undrained: true,
-		verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the taint is gone, handed over but not begun": {
 		guest:     []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
-		undrained: true, verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		undrained: true, verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the taint is gone, begun": {
-		guest: []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", hasStarted)}, undrained: true, reason: ReasonNotAsked,
+		guest: []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", hasStarted)}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, running": {
-		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, undrained: true, reason: ReasonNotAsked,
+		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, called off before": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), deleted)}, undrained: true, reason: ReasonNotAsked,
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), deleted)}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, others' migrations stay": {
 		guest:     []func(*Guest){has("a", v1.MigrationPending, 0), has("b", v1.MigrationPending, 0, evacuates("elsewhere")), has("c", v1.MigrationFailed, 0, evacuates(sourceNode))},
-		undrained: true, reason: ReasonNotAsked,
+		undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the mark is cleared, and there is another": {
 		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode)), marked("elsewhere")}, undrained: true,
-		verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the guest is elsewhere by now": {
 		guest: []func(*Guest){runsOn(targetNode), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
-		verb:  Cancel, reason: ReasonNotAsked, cancels: []string{"m"}, says: "not on node source",
+		verb:  Cancel, reason: reasonNotAsked, cancels: []string{"m"}, says: "not on node source",
 	},
 	"12.14 the strategy says no by now": {
 		guest: []func(*Guest){strategy(v1.EvictionStrategyNone), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
@@ -148,22 +148,22 @@ var evacuationCases = map[string]evacuationCase{
 	// 12.27: no second migration of a VMI that has left.
 	"12.27 the guest's object is of before its move": {
 		guest:  []func(*Guest){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode))},
-		reason: ReasonCacheBehind, at: behindFor - time.Second,
+		reason: reasonCacheBehind, at: behindFor - time.Second,
 	},
 	"12.27 the guest's object is of while it moved": {
 		guest:  []func(*Guest){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
-		reason: ReasonCacheBehind, at: behindFor - time.Second,
+		reason: reasonCacheBehind, at: behindFor - time.Second,
 	},
 	"12.27 the guest came back": {
 		guest: []func(*Guest){
 			has("m", v1.MigrationSucceeded, 3*time.Second, evacuates(sourceNode), moved(sourceNode, targetNode)),
 			has("n", v1.MigrationSucceeded, time.Second, moved(targetNode, sourceNode)), state("n", hasCompleted),
 		},
-		verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.27 the guest's migration state is cleared for good": {
 		guest: []func(*Guest){has("m", v1.MigrationSucceeded, behindFor, moved(sourceNode, targetNode))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 
 	// The cooldown holds for balancing, not for draining.
@@ -173,61 +173,61 @@ var evacuationCases = map[string]evacuationCase{
 	},
 	"cooldown: over": {
 		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, 5*time.Minute, evacuates("other"), moved("other", sourceNode))},
-		undrained: true, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemMaintenance,
+		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: turned off": {
 		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
-		undrained: true, config: func(c *migration.Config) { c.Cooldown = -1 }, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemMaintenance,
+		undrained: true, config: func(c *migration.Config) { c.Cooldown = -1 }, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: not by a user's migration": {
 		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, moved("other", sourceNode))},
-		undrained: true, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemMaintenance,
+		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: not by one that failed": {
 		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationFailed, time.Second, evacuates(sourceNode))},
-		undrained: true, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemMaintenance,
+		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: a drain does not wait": {
 		guest: []func(*Guest){byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"cooldown: nor does a person": {
 		guest:     []func(*Guest){marked(sourceNode), has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
-		undrained: true, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 
 	// 12.20: what cannot work is not repeated.
 	"12.20 failed for good, and nothing has changed": {
-		guest:  []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, circumstances))},
+		guest:  []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
 		reason: ReasonUnchanged, says: "NotSupportedYet: as it is", at: staticRetry - time.Minute,
 	},
 	"12.20 failed for good, something has changed": {
 		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, "before"))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 failed for good, long ago": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, staticRetry, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, circumstances))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Guest){has("m", v1.MigrationFailed, staticRetry, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 failed by chance": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonNodeReported, circumstances))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonNodeReported, sameCircumstances))},
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 a user's failed": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, failedFor(migration.ReasonUnsupported, circumstances))},
-		verb:  Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, failedFor(migration.ReasonUnsupported, sameCircumstances))},
+		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 it worked since": {
 		guest: []func(*Guest){
-			has("m", v1.MigrationFailed, time.Hour/2, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, circumstances)),
+			has("m", v1.MigrationFailed, time.Hour/2, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances)),
 			has("n", v1.MigrationSucceeded, 20*time.Minute, evacuates(sourceNode), moved("other", sourceNode)),
 		},
-		verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+		verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 }
 
-// circumstances are those of a VMI that nothing was changed of.
-var circumstances = Circumstances(guestWith().VMI, "fleet")
+// sameCircumstances are those of a VMI that nothing was changed of.
+var sameCircumstances = circumstances(guestWith().VMI, "fleet")
 
 func TestEvacuate(t *testing.T) {
 	for name, tc := range evacuationCases {
@@ -272,7 +272,7 @@ func checkStanding(t *testing.T, s Standing, want evacuationCase) {
 	}
 	m := s.Migration
 	if m.Spec.VMIName != "guest" || m.Namespace != "ns" || *m.Spec.Priority != want.priority || !migration.Automatic(m) ||
-		m.Annotations[v1.EvacuationMigrationAnnotation] != sourceNode || m.Annotations[CircumstancesAnnotation] == "" {
+		m.Annotations[v1.EvacuationMigrationAnnotation] != sourceNode || m.Annotations[circumstancesAnnotation] == "" {
 		t.Errorf("creates %+v with priority %v", m, *m.Spec.Priority)
 	}
 }

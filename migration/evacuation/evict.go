@@ -16,18 +16,18 @@ import (
 
 // Reasons of answers to a request to evict a Pod, besides those of other automatic migrations.
 const (
-	// ReasonNotOurs: the Pod is not a VMI's.
-	ReasonNotOurs migration.Reason = "NoPodOfAGuest"
-	// ReasonPodEnded: the Pod has ended.
-	ReasonPodEnded migration.Reason = "PodEnded"
-	// ReasonPlugged: the Pod holds volumes that are hotplugged into a running VMI.
-	ReasonPlugged migration.Reason = "VolumesInUse"
-	// ReasonNotOnNode: the VMI does not run where the Pod is; it may be about to migrate there.
-	ReasonNotOnNode migration.Reason = "TargetPod"
+	// reasonNotOurs: the Pod is not a VMI's.
+	reasonNotOurs migration.Reason = "NoPodOfAGuest"
+	// reasonPodEnded: the Pod has ended.
+	reasonPodEnded migration.Reason = "PodEnded"
+	// reasonPlugged: the Pod holds volumes that are hotplugged into a running VMI.
+	reasonPlugged migration.Reason = "VolumesInUse"
+	// reasonNotOnNode: the VMI does not run where the Pod is; it may be about to migrate there.
+	reasonNotOnNode migration.Reason = "TargetPod"
 	// ReasonEvictionBegun: the VMI was requested to leave its node.
 	ReasonEvictionBegun migration.Reason = "EvacuationTriggered"
-	// ReasonEvictionUnderWay: the VMI had been requested to leave before.
-	ReasonEvictionUnderWay migration.Reason = "EvacuationInProgress"
+	// reasonEvictionUnderWay: the VMI had been requested to leave before.
+	reasonEvictionUnderWay migration.Reason = "EvacuationInProgress"
 )
 
 // Eviction is a request to evict a Pod.
@@ -95,15 +95,15 @@ func Evict(e Eviction, now time.Time) EvictionAnswer {
 	vmi := e.Guest.VMI
 	switch app := e.Pod.Labels[v1.AppLabel]; {
 	case app != launcherpod.LauncherApp && app != launcherpod.AttachmentApp:
-		return allow(ReasonNotOurs, "the Pod neither belongs to a VMI nor holds its volumes")
+		return allow(reasonNotOurs, "the Pod neither belongs to a VMI nor holds its volumes")
 	case launcherpod.Terminal(e.Pod):
-		return allow(ReasonPodEnded, "the Pod has ended")
+		return allow(reasonPodEnded, "the Pod has ended")
 	case vmi == nil:
 		return allow(migration.ReasonGuestNotFound, "the VMI of the Pod does not exist")
 	case vmi.IsFinal():
 		return allow(migration.ReasonGuestFinal, fmt.Sprintf("the VMI is in phase %s", vmi.Status.Phase))
 	case app == launcherpod.AttachmentApp:
-		return deny(ReasonPlugged, fmt.Sprintf("the Pod holds volumes that are hotplugged into VMI \"%s/%s\"; it is deleted when the VMI leaves", vmi.Namespace, vmi.Name))
+		return deny(reasonPlugged, fmt.Sprintf("the Pod holds volumes that are hotplugged into VMI \"%s/%s\"; it is deleted when the VMI leaves", vmi.Namespace, vmi.Name))
 	}
 	if a := e.byStrategy(); a != nil {
 		return *a
@@ -114,7 +114,7 @@ func Evict(e Eviction, now time.Time) EvictionAnswer {
 // byStrategy answers where the VMI's strategy decides alone; nil otherwise.
 func (e Eviction) byStrategy() *EvictionAnswer {
 	vmi := e.Guest.VMI
-	strategy := StrategyOf(vmi, e.Strategy)
+	strategy := strategyOf(vmi, e.Strategy)
 	var a EvictionAnswer
 	switch {
 	case strategy == nil || *strategy == v1.EvictionStrategyNone:
@@ -122,7 +122,7 @@ func (e Eviction) byStrategy() *EvictionAnswer {
 	case *strategy == v1.EvictionStrategyExternal, vmi.IsMigratable():
 		return nil
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && onTheWay(vmi):
-		a = deny(ReasonEvictionUnderWay, "Migration in progress: the VMI is being migrated")
+		a = deny(reasonEvictionUnderWay, "Migration in progress: the VMI is being migrated")
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && vmi.IsRunning() && vmistatus.Condition(vmi, v1.VirtualMachineInstanceIsMigratable) == nil:
 		a = deny(migration.ReasonNotMigratable, "the VMI's node has not reported yet whether the VMI is live migratable; retry")
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible:
@@ -140,9 +140,9 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 	triggered := fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name)
 	switch node := vmi.Status.NodeName; {
 	case node == "" || node != e.Pod.Spec.NodeName:
-		return deny(ReasonNotOnNode, "Eviction request for target Pod")
+		return deny(reasonNotOnNode, "Eviction request for target Pod")
 	case vmi.Status.EvacuationNodeName == node:
-		a := deny(ReasonEvictionUnderWay, "Evacuation in progress: "+triggered)
+		a := deny(reasonEvictionUnderWay, "Evacuation in progress: "+triggered)
 		if !e.Descheduler && descheduled(vmi) { // no longer a descheduler's request alone
 			a.Mark = &EvictionMark{Node: node}
 		}

@@ -36,7 +36,7 @@ const triggered = `Eviction triggered evacuation of VMI "ns/guest"`
 var evictionCases = map[string]evictionCase{
 	"S14/121 LiveMigrate, migratable": {reason: ReasonEvictionBegun, says: triggered, mark: toLeave},
 	"S14/121 LiveMigrate, asked before": {
-		guest: []func(*Guest){marked(sourceNode)}, reason: ReasonEvictionUnderWay, says: "Evacuation in progress: " + triggered,
+		guest: []func(*Guest){marked(sourceNode)}, reason: reasonEvictionUnderWay, says: "Evacuation in progress: " + triggered,
 	},
 	"S14/121 LiveMigrate, not migratable": {guest: []func(*Guest){notMigratable}, reason: migration.ReasonNotMigratable, says: "is not live-migratable"},
 	"S14/121 None":                        {guest: []func(*Guest){strategy(v1.EvictionStrategyNone)}, cluster: &migrate, allowed: true, reason: ReasonStrategyNone},
@@ -52,31 +52,31 @@ var evictionCases = map[string]evictionCase{
 		allowed: true, reason: migration.ReasonNotMigratable,
 	},
 	"if possible, not migratable while it moves": {
-		guest: []func(*Guest){strategy(ifPossible), notMigratable, state("m", hasStarted)}, reason: ReasonEvictionUnderWay, says: "in progress",
+		guest: []func(*Guest){strategy(ifPossible), notMigratable, state("m", hasStarted)}, reason: reasonEvictionUnderWay, says: "in progress",
 	},
 	"if possible, not migratable where it has moved to": {
 		guest: []func(*Guest){strategy(ifPossible), notMigratable, state("m", hasCompleted)}, allowed: true, reason: migration.ReasonNotMigratable,
 	},
 	"S14/121 External, not migratable": {guest: []func(*Guest){external, notMigratable}, reason: ReasonEvictionBegun, mark: toLeave},
-	"S14/121 External, asked before":   {guest: []func(*Guest){external, notMigratable, marked(sourceNode)}, reason: ReasonEvictionUnderWay, says: triggered},
+	"S14/121 External, asked before":   {guest: []func(*Guest){external, notMigratable, marked(sourceNode)}, reason: reasonEvictionUnderWay, says: triggered},
 	"S14/121 the Pod it moves to": {
-		pod: func(p *corev1.Pod) { p.Spec.NodeName = targetNode }, reason: ReasonNotOnNode, says: "Eviction request for target Pod",
+		pod: func(p *corev1.Pod) { p.Spec.NodeName = targetNode }, reason: reasonNotOnNode, says: "Eviction request for target Pod",
 	},
 	"a Pod on no node, of a guest on none": {
-		guest: []func(*Guest){runsOn("")}, pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, reason: ReasonNotOnNode,
+		guest: []func(*Guest){runsOn("")}, pod: func(p *corev1.Pod) { p.Spec.NodeName = "" }, reason: reasonNotOnNode,
 	},
 	"asked to leave where it is not any more": {guest: []func(*Guest){marked("before")}, reason: ReasonEvictionBegun, mark: toLeave},
 	"by a descheduler": {
 		descheduler: true, reason: ReasonEvictionBegun, says: triggered, mark: &EvictionMark{Node: sourceNode, Source: SourceDescheduler},
 	},
 	"by a person, after a descheduler": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, reason: ReasonEvictionUnderWay, says: "Evacuation in progress: " + triggered, mark: toLeave,
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, reason: reasonEvictionUnderWay, says: "Evacuation in progress: " + triggered, mark: toLeave,
 	},
 	"by a descheduler, after a descheduler": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, descheduler: true, reason: ReasonEvictionUnderWay, says: triggered,
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, descheduler: true, reason: reasonEvictionUnderWay, says: triggered,
 	},
 	"by a descheduler, after a person": {
-		guest: []func(*Guest){marked(sourceNode)}, descheduler: true, reason: ReasonEvictionUnderWay, says: triggered,
+		guest: []func(*Guest){marked(sourceNode)}, descheduler: true, reason: reasonEvictionUnderWay, says: triggered,
 	},
 	"cooldown: by a descheduler": {
 		guest:       []func(*Guest){has("m", v1.MigrationSucceeded, time.Minute, evacuates("other"), moved("other", sourceNode))},
@@ -86,13 +86,13 @@ var evictionCases = map[string]evictionCase{
 		guest:  []func(*Guest){has("m", v1.MigrationSucceeded, time.Minute, evacuates("other"), moved("other", sourceNode))},
 		reason: ReasonEvictionBegun, mark: toLeave,
 	},
-	"no Pod of a guest":       {pod: func(p *corev1.Pod) { p.Labels = nil }, allowed: true, reason: ReasonNotOurs},
-	"12.24 a completed Pod":   {pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, allowed: true, reason: ReasonPodEnded},
-	"12.24 a failed Pod":      {pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, allowed: true, reason: ReasonPodEnded},
-	"12.24 plugged volumes":   {pod: attachment, guest: []func(*Guest){strategy(v1.EvictionStrategyNone)}, reason: ReasonPlugged, says: "hotplugged into VMI"},
+	"no Pod of a guest":       {pod: func(p *corev1.Pod) { p.Labels = nil }, allowed: true, reason: reasonNotOurs},
+	"12.24 a completed Pod":   {pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, allowed: true, reason: reasonPodEnded},
+	"12.24 a failed Pod":      {pod: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, allowed: true, reason: reasonPodEnded},
+	"12.24 plugged volumes":   {pod: attachment, guest: []func(*Guest){strategy(v1.EvictionStrategyNone)}, reason: reasonPlugged, says: "hotplugged into VMI"},
 	"12.24 of a guest's past": {pod: attachment, guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Succeeded })}, allowed: true, reason: migration.ReasonGuestFinal},
 	"12.24 of no guest":       {pod: attachment, none: true, allowed: true, reason: migration.ReasonGuestNotFound},
-	"12.24 let go":            {pod: func(p *corev1.Pod) { attachment(p); p.Status.Phase = corev1.PodSucceeded }, allowed: true, reason: ReasonPodEnded},
+	"12.24 let go":            {pod: func(p *corev1.Pod) { attachment(p); p.Status.Phase = corev1.PodSucceeded }, allowed: true, reason: reasonPodEnded},
 	"a guest that has ended":  {guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed })}, allowed: true, reason: migration.ReasonGuestFinal},
 	"no guest":                {none: true, allowed: true, reason: migration.ReasonGuestNotFound},
 }

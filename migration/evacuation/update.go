@@ -19,16 +19,16 @@ import (
 // Reasons why a VMI with an outdated Pod is left as it is, besides those of other automatic
 // migrations.
 const (
-	// ReasonNotDeployed: KubeVirt is being installed or updated.
-	ReasonNotDeployed migration.Reason = "KubeVirtNotDeployed"
-	// ReasonNoUpdateMethod: KubeVirt's workloadUpdateStrategy has no method that fits the VMI.
-	ReasonNoUpdateMethod migration.Reason = "NoWorkloadUpdateMethod"
-	// ReasonUpdateLimit: the limit of parallel migrations for updates is reached.
-	ReasonUpdateLimit migration.Reason = "WorkloadUpdateLimit"
-	// ReasonEvictionBatch: the VMI waits for the next eviction batch.
-	ReasonEvictionBatch migration.Reason = "WaitingForEvictionBatch"
-	// ReasonEvictionRefused: the VMI's own eviction strategy forbids eviction.
-	ReasonEvictionRefused migration.Reason = "EvictionRefusedByStrategy"
+	// reasonNotDeployed: KubeVirt is being installed or updated.
+	reasonNotDeployed migration.Reason = "KubeVirtNotDeployed"
+	// reasonNoUpdateMethod: KubeVirt's workloadUpdateStrategy has no method that fits the VMI.
+	reasonNoUpdateMethod migration.Reason = "NoWorkloadUpdateMethod"
+	// reasonUpdateLimit: the limit of parallel migrations for updates is reached.
+	reasonUpdateLimit migration.Reason = "WorkloadUpdateLimit"
+	// reasonEvictionBatch: the VMI waits for the next eviction batch.
+	reasonEvictionBatch migration.Reason = "WaitingForEvictionBatch"
+	// reasonEvictionRefused: the VMI's own eviction strategy forbids eviction.
+	reasonEvictionRefused migration.Reason = "EvictionRefusedByStrategy"
 )
 
 // Workloads is the input of [UpdateWorkloads].
@@ -81,7 +81,7 @@ type Updates struct {
 //     those that waited longest; for evictions, VMIs whose eviction was not denied, then those that
 //     waited longest.
 //   - A VMI that was updated, and whose Pod still does not have the required image, is not updated
-//     again for the same image, configuration and spec ([UpdateAnnotation]).
+//     again for the same image, configuration and spec (updateAnnotation).
 //   - An update is also canceled if an earlier migration of the VMI has reached its target.
 //   - The first VMIs are evicted one interval after the start, not at once; one without a Pod, or
 //     whose strategy forbids eviction, takes no place in a batch.
@@ -90,7 +90,7 @@ func UpdateWorkloads(w Workloads, now time.Time) Updates {
 	if s := w.undeployed(); s != "" {
 		out := Updates{}
 		for _, g := range w.Guests {
-			out.Standings = append(out.Standings, *g.leave(ReasonNotDeployed, s))
+			out.Standings = append(out.Standings, *g.leave(reasonNotDeployed, s))
 		}
 		return out
 	}
@@ -167,7 +167,7 @@ func (u *updating) judge(g Guest, place int) *Standing {
 	}
 	u.waiting += waiting(g)
 	if !n.outdated && !n.required {
-		return g.leave(ReasonNotAsked, "the VMI's Pod is up to date")
+		return g.leave(reasonNotAsked, "the VMI's Pod is up to date")
 	}
 	u.out.Outdated++
 	if s := first(g.busy, g.crowded, func() *Standing { return g.behind(u.now) }); s != nil {
@@ -196,9 +196,9 @@ func (u *updating) enlist(c candidate) *Standing {
 	case evicts:
 		return u.enlistLeaver(c)
 	default:
-		return c.leave(ReasonNoUpdateMethod, c.need.message+"; "+inapplicable(migrates, movable))
+		return c.leave(reasonNoUpdateMethod, c.need.message+"; "+inapplicable(migrates, movable))
 	}
-	return c.leave(ReasonUpdateLimit, c.need.message)
+	return c.leave(reasonUpdateLimit, c.need.message)
 }
 
 func inapplicable(migrates, movable bool) string {
@@ -222,12 +222,12 @@ func (u *updating) migrate() {
 	for _, c := range u.movers {
 		s := &u.out.Standings[c.place]
 		if !c.need.required && free <= 0 {
-			s.Reason = ReasonUpdateLimit
+			s.Reason = reasonUpdateLimit
 			s.Message = fmt.Sprintf("%s; at most %d migrations for updates at a time (%s)", c.need.message, limit, queue.LimitCluster)
 			continue
 		}
 		free--
-		s.Verb, s.Reason, s.Message, s.Migration = Create, ReasonUpdating, c.need.message, u.updateOf(c)
+		s.Verb, s.Reason, s.Message, s.Migration = Create, reasonUpdating, c.need.message, u.updateOf(c)
 	}
 }
 
@@ -238,7 +238,7 @@ func (u *updating) updateOf(c candidate) *v1.VirtualMachineInstanceMigration {
 		p = v1.PriorityUserTriggered
 	}
 	m := c.automatic(u.Fleet, p, v1.WorkloadUpdateMigrationAnnotation, "")
-	m.Annotations[UpdateAnnotation] = u.intent(c.VMI)
+	m.Annotations[updateAnnotation] = u.intent(c.VMI)
 	if c.need.volumes {
 		name := c.VMI.Name
 		if len(name) > validation.LabelValueMaxLength {

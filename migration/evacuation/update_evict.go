@@ -15,8 +15,8 @@ import (
 
 // Defaults of KubeVirt's workloadUpdateStrategy.
 const (
-	DefaultBatchEvictionSize     = 10
-	DefaultBatchEvictionInterval = time.Minute
+	defaultBatchEvictionSize     = 10
+	defaultBatchEvictionInterval = time.Minute
 )
 
 // minBatchEvictionInterval is the shortest interval between batches, whatever is configured: denied
@@ -25,7 +25,7 @@ const minBatchEvictionInterval = time.Second
 
 // batch returns how many VMIs are evicted at a time, and the interval between batches.
 func batch(kv *v1.KubeVirt) (size int, interval time.Duration) {
-	size, interval = DefaultBatchEvictionSize, DefaultBatchEvictionInterval
+	size, interval = defaultBatchEvictionSize, defaultBatchEvictionInterval
 	if n := kv.Spec.WorkloadUpdateStrategy.BatchEvictionSize; n != nil {
 		size = max(*n, 0)
 	}
@@ -37,20 +37,20 @@ func batch(kv *v1.KubeVirt) (size int, interval time.Duration) {
 
 // enlistLeaver makes the VMI a candidate for eviction, if evicting it makes sense.
 func (u *updating) enlistLeaver(c candidate) *Standing {
-	strategy := StrategyOf(c.VMI, u.KubeVirt.Spec.Configuration.EvictionStrategy)
+	strategy := strategyOf(c.VMI, u.KubeVirt.Spec.Configuration.EvictionStrategy)
 	switch pod := migration.CurrentPod(c.VMI, c.Pods, ""); {
 	case pod == nil:
 		return c.leave(migration.ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown")
 	case pod.DeletionTimestamp != nil:
-		return c.leave(ReasonEvictionUnderWay, fmt.Sprintf("Pod %q of the VMI is being deleted", pod.Name))
+		return c.leave(reasonEvictionUnderWay, fmt.Sprintf("Pod %q of the VMI is being deleted", pod.Name))
 	case c.VMI.IsMarkedForEviction():
-		return c.leave(ReasonEvictionUnderWay, "the VMI was requested to leave node "+c.VMI.Status.EvacuationNodeName)
+		return c.leave(reasonEvictionUnderWay, "the VMI was requested to leave node "+c.VMI.Status.EvacuationNodeName)
 	case strategy != nil && *strategy == v1.EvictionStrategyLiveMigrate && !c.VMI.IsMigratable():
-		return c.leave(ReasonEvictionRefused, c.need.message+"; the VMI is not live migratable, and its eviction strategy LiveMigrate forbids eviction")
+		return c.leave(reasonEvictionRefused, c.need.message+"; the VMI is not live migratable, and its eviction strategy LiveMigrate forbids eviction")
 	}
 	c.tried = u.Refused[c.VMI.UID]
 	u.leavers = append(u.leavers, c)
-	return c.leave(ReasonEvictionBatch, c.need.message)
+	return c.leave(reasonEvictionBatch, c.need.message)
 }
 
 // evict evicts one batch of VMIs, if its time has come. VMIs whose eviction was denied come last, so
@@ -75,7 +75,7 @@ func (u *updating) evict() {
 		}
 		if left > 0 {
 			left--
-			s.Verb, s.Reason, s.Message, s.Pod = EvictPod, ReasonUpdating, c.need.message, migration.CurrentPod(c.VMI, c.Pods, "")
+			s.Verb, s.Reason, s.Message, s.Pod = EvictPod, reasonUpdating, c.need.message, migration.CurrentPod(c.VMI, c.Pods, "")
 			continue
 		}
 		s.Message = fmt.Sprintf("%s; %d VMIs are evicted every %s", c.need.message, size, interval)

@@ -117,7 +117,7 @@ func obsolete(g Guest, n need) *Standing {
 	if n.outdated || n.change && !updateAborted(g.VMI) {
 		return nil
 	}
-	s := g.leave(ReasonNotAsked, "the reason for the update no longer exists")
+	s := g.leave(reasonNotAsked, "the reason for the update no longer exists")
 	for _, m := range updates(g) {
 		if m.DeletionTimestamp == nil && (updateAborted(g.VMI) || mayCallOff(g.VMI, m, n)) {
 			s.Verb, s.Cancel = Cancel, append(s.Cancel, m)

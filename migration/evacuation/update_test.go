@@ -69,89 +69,89 @@ func migratedVolumes(status corev1.ConditionStatus, others ...corev1.PersistentV
 }
 
 var updateCases = map[string]updateCase{
-	"as it should be":    {reason: ReasonNotAsked},
-	"image not known":    {guest: []func(*Guest){image("")}, reason: ReasonNotAsked},
-	"outdated":           {guest: []func(*Guest){old}, verb: Create, reason: ReasonUpdating, says: "virt-launcher:1 instead of", outdated: 1, priority: v1.PrioritySystemCritical},
-	"CPUs change":        {guest: []func(*Guest){cpu}, verb: Create, reason: ReasonUpdating, says: "HotVCPUChange", outdated: 1, priority: v1.PriorityUserTriggered},
-	"memory changes":     {guest: []func(*Guest){newMemory}, verb: Create, reason: ReasonUpdating, says: "HotMemoryChange", outdated: 1, priority: v1.PriorityUserTriggered},
-	"migration required": {guest: []func(*Guest){required}, verb: Create, reason: ReasonUpdating, says: "MigrationRequired", outdated: 1, priority: v1.PriorityUserTriggered},
-	"memory has changed": {guest: []func(*Guest){says(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionFalse, 0)}, reason: ReasonNotAsked},
+	"as it should be":    {reason: reasonNotAsked},
+	"image not known":    {guest: []func(*Guest){image("")}, reason: reasonNotAsked},
+	"outdated":           {guest: []func(*Guest){old}, verb: Create, reason: reasonUpdating, says: "virt-launcher:1 instead of", outdated: 1, priority: v1.PrioritySystemCritical},
+	"CPUs change":        {guest: []func(*Guest){cpu}, verb: Create, reason: reasonUpdating, says: "HotVCPUChange", outdated: 1, priority: v1.PriorityUserTriggered},
+	"memory changes":     {guest: []func(*Guest){newMemory}, verb: Create, reason: reasonUpdating, says: "HotMemoryChange", outdated: 1, priority: v1.PriorityUserTriggered},
+	"migration required": {guest: []func(*Guest){required}, verb: Create, reason: reasonUpdating, says: "MigrationRequired", outdated: 1, priority: v1.PriorityUserTriggered},
+	"memory has changed": {guest: []func(*Guest){says(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionFalse, 0)}, reason: reasonNotAsked},
 	"migration is not required yet": {
-		guest: []func(*Guest){says(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse, 0)}, reason: ReasonNotAsked,
+		guest: []func(*Guest){says(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse, 0)}, reason: reasonNotAsked,
 	},
-	"outdated, and CPUs change": {guest: []func(*Guest){old, cpu}, verb: Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered},
+	"outdated, and CPUs change": {guest: []func(*Guest){old, cpu}, verb: Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered},
 	"S14/119 volumes of a guest with 64 characters": {
 		guest: []func(*Guest){newVolumes, named(strings.Repeat("a", 64))},
-		verb:  Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: string(vmiUID),
+		verb:  Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: string(vmiUID),
 	},
 	"S14/119 volumes of a guest with 63 characters": {
 		guest: []func(*Guest){newVolumes, named(strings.Repeat("a", 63))},
-		verb:  Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: strings.Repeat("a", 63),
+		verb:  Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: strings.Repeat("a", 63),
 	},
 	"volumes that all move": {
 		guest: []func(*Guest){newVolumes, notMigratable, migratedVolumes(corev1.ConditionTrue, corev1.ReadWriteMany)},
-		verb:  Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: "guest",
+		verb:  Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered, volumes: "guest",
 	},
 	"volumes that do not all move": {
 		guest: []func(*Guest){newVolumes, notMigratable, migratedVolumes(corev1.ConditionTrue, corev1.ReadWriteOnce)}, kubevirt: methods(v1.WorkloadUpdateMethodLiveMigrate),
-		reason: ReasonNoUpdateMethod, outdated: 1,
+		reason: reasonNoUpdateMethod, outdated: 1,
 	},
 	"volumes that cannot move": {
 		guest: []func(*Guest){newVolumes, notMigratable, migratedVolumes(corev1.ConditionFalse, corev1.ReadWriteMany)}, kubevirt: methods(v1.WorkloadUpdateMethodLiveMigrate),
-		reason: ReasonNoUpdateMethod, outdated: 1,
+		reason: reasonNoUpdateMethod, outdated: 1,
 	},
 	"not running": {guest: []func(*Guest){old, is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })}, reason: ReasonNotRunning},
 	"deleted":     {guest: []func(*Guest){old, is(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: start} })}, reason: migration.ReasonGuestDeleted},
 	"own writes are not seen": {
-		guest: []func(*Guest){old, func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind, outdated: 1,
+		guest: []func(*Guest){old, func(g *Guest) { g.Unsettled = "creation of m" }}, reason: reasonCacheBehind, outdated: 1,
 	},
 	"own writes about a guest that is as it should be": {
-		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind,
+		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: reasonCacheBehind,
 	},
-	"a migration waits":  {guest: []func(*Guest){old, has("m", v1.MigrationPending, 0)}, reason: ReasonMigrationExists, outdated: 1},
+	"a migration waits":  {guest: []func(*Guest){old, has("m", v1.MigrationPending, 0)}, reason: reasonMigrationExists, outdated: 1},
 	"it moves":           {guest: []func(*Guest){old, state("m", hasStarted)}, reason: migration.ReasonMoving, outdated: 1},
-	"it moves, changing": {guest: []func(*Guest){cpu, state("m", hasStarted)}, reason: ReasonNotAsked},
+	"it moves, changing": {guest: []func(*Guest){cpu, state("m", hasStarted)}, reason: reasonNotAsked},
 	"two Pods":           {guest: []func(*Guest){old, hasPod("other", corev1.PodRunning)}, reason: ReasonActivePods, outdated: 1},
-	"12.27 it has left":  {guest: []func(*Guest){old, has("m", v1.MigrationSucceeded, time.Second, moved(sourceNode, targetNode))}, reason: ReasonCacheBehind, outdated: 1, at: behindFor - time.Second},
+	"12.27 it has left":  {guest: []func(*Guest){old, has("m", v1.MigrationSucceeded, time.Second, moved(sourceNode, targetNode))}, reason: reasonCacheBehind, outdated: 1, at: behindFor - time.Second},
 
 	"S14/116 deployment IDs differ": {
 		guest:    []func(*Guest){old},
-		kubevirt: func(kv *v1.KubeVirt) { kv.Status.TargetDeploymentID = "next" }, reason: ReasonNotDeployed, outdated: -1,
+		kubevirt: func(kv *v1.KubeVirt) { kv.Status.TargetDeploymentID = "next" }, reason: reasonNotDeployed, outdated: -1,
 	},
 	"S14/116 not deployed": {
 		guest:    []func(*Guest){old},
-		kubevirt: func(kv *v1.KubeVirt) { kv.Status.Phase = v1.KubeVirtPhaseDeploying }, reason: ReasonNotDeployed, says: "Deploying", outdated: -1,
+		kubevirt: func(kv *v1.KubeVirt) { kv.Status.Phase = v1.KubeVirtPhaseDeploying }, reason: reasonNotDeployed, says: "Deploying", outdated: -1,
 	},
-	"no KubeVirt": {guest: []func(*Guest){old}, edit: func(w *Workloads) { w.KubeVirt = nil }, reason: ReasonNotDeployed, outdated: -1},
+	"no KubeVirt": {guest: []func(*Guest){old}, edit: func(w *Workloads) { w.KubeVirt = nil }, reason: reasonNotDeployed, outdated: -1},
 	"nobody deploys KubeVirt": {
 		guest: []func(*Guest){old}, kubevirt: func(kv *v1.KubeVirt) { kv.Status = v1.KubeVirtStatus{} },
-		verb: Create, reason: ReasonUpdating, outdated: 1, priority: v1.PrioritySystemCritical,
+		verb: Create, reason: reasonUpdating, outdated: 1, priority: v1.PrioritySystemCritical,
 	},
-	"no method":        {guest: []func(*Guest){old}, kubevirt: methods(), reason: ReasonNoUpdateMethod, says: "LiveMigrate is not among", outdated: 1},
-	"no method for it": {guest: []func(*Guest){old, notMigratable}, kubevirt: methods(v1.WorkloadUpdateMethodLiveMigrate), reason: ReasonNoUpdateMethod, says: "Evict is not among", outdated: 1},
+	"no method":        {guest: []func(*Guest){old}, kubevirt: methods(), reason: reasonNoUpdateMethod, says: "LiveMigrate is not among", outdated: 1},
+	"no method for it": {guest: []func(*Guest){old, notMigratable}, kubevirt: methods(v1.WorkloadUpdateMethodLiveMigrate), reason: reasonNoUpdateMethod, says: "Evict is not among", outdated: 1},
 
 	"S14/118 the change is gone, running": {
-		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange), state("m", hasStarted)}, verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange), state("m", hasStarted)}, verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"S14/118 the change is gone, the target is ready": {
-		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange), state("m", hasArrived)}, reason: ReasonNotAsked,
+		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange), state("m", hasArrived)}, reason: reasonNotAsked,
 	},
-	"S14/118 the change is gone, final": {guest: []func(*Guest){has("m", v1.MigrationFailed, 0, forChange)}, reason: ReasonNotAsked},
+	"S14/118 the change is gone, final": {guest: []func(*Guest){has("m", v1.MigrationFailed, 0, forChange)}, reason: reasonNotAsked},
 	"S14/118 the change is gone, the target of an earlier move was ready": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forChange), state("before", hasCompleted)}, verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forChange), state("before", hasCompleted)}, verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
-	"S14/118 the change is gone, but not called for by us": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0)}, reason: ReasonNotAsked},
-	"S14/118 the change is gone, called off before":        {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange, deleted)}, reason: ReasonNotAsked},
-	"S14/118 the change is there":                          {guest: []func(*Guest){cpu, has("m", v1.MigrationPending, 0, forChange)}, reason: ReasonMigrationExists, outdated: 1},
+	"S14/118 the change is gone, but not called for by us": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0)}, reason: reasonNotAsked},
+	"S14/118 the change is gone, called off before":        {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, forChange, deleted)}, reason: reasonNotAsked},
+	"S14/118 the change is there":                          {guest: []func(*Guest){cpu, has("m", v1.MigrationPending, 0, forChange)}, reason: reasonMigrationExists, outdated: 1},
 	"the image is as it should be, before it was moved": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forImage)}, verb: Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forImage)}, verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
-	"the image is not known while it is moved": {guest: []func(*Guest){image(""), has("m", v1.MigrationRunning, 0, forImage)}, reason: ReasonNotAsked},
+	"the image is not known while it is moved": {guest: []func(*Guest){image(""), has("m", v1.MigrationRunning, 0, forImage)}, reason: reasonNotAsked},
 	"tests call it off": {
 		guest: []func(*Guest){cpu, testAborts, has("m", v1.MigrationRunning, 0, forChange), state("m", hasArrived)},
-		verb:  Cancel, reason: ReasonNotAsked, cancels: []string{"m"},
+		verb:  Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
-	"tests do not want it": {guest: []func(*Guest){cpu, testAborts}, reason: ReasonNotAsked},
+	"tests do not want it": {guest: []func(*Guest){cpu, testAborts}, reason: reasonNotAsked},
 
 	"cooldown: a new image": {
 		guest:  []func(*Guest){old, has("m", v1.MigrationSucceeded, time.Minute, forImage, moved("other", sourceNode))},
@@ -167,19 +167,19 @@ var updateCases = map[string]updateCase{
 	},
 	"cooldown: not for a new wish": {
 		guest: []func(*Guest){cpu, has("m", v1.MigrationSucceeded, 2*time.Minute, forChange, moved("other", sourceNode))},
-		verb:  Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered,
+		verb:  Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered,
 	},
 	"12.20 failed for good": {
-		guest:  []func(*Guest){old, has("m", v1.MigrationFailed, time.Minute, forImage, failedFor(migration.ReasonNotMigratable, Circumstances(guestWith(old).VMI, "fleet")))},
+		guest:  []func(*Guest){old, has("m", v1.MigrationFailed, time.Minute, forImage, failedFor(migration.ReasonNotMigratable, circumstances(guestWith(old).VMI, "fleet")))},
 		reason: ReasonUnchanged, outdated: 1, at: staticRetry - time.Minute,
 	},
 
-	"S14/115 as many run as may": {guest: []func(*Guest){old}, edit: func(w *Workloads) { w.Running = 5 }, reason: ReasonUpdateLimit, says: "at most 5 migrations for updates at a time", outdated: 1},
+	"S14/115 as many run as may": {guest: []func(*Guest){old}, edit: func(w *Workloads) { w.Running = 5 }, reason: reasonUpdateLimit, says: "at most 5 migrations for updates at a time", outdated: 1},
 	"S14/115 a change waits in the queue": {
-		guest: []func(*Guest){cpu}, edit: func(w *Workloads) { w.Running = 5 }, verb: Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered,
+		guest: []func(*Guest){cpu}, edit: func(w *Workloads) { w.Running = 5 }, verb: Create, reason: reasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered,
 	},
 
-	"evicted": {guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
+	"evicted": {guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: reasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
 	"13.29 no Pod to evict": {
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible), func(g *Guest) { g.Pods = nil }}, reason: migration.ReasonWaitingForSourcePod, outdated: 1,
 	},
@@ -189,21 +189,21 @@ var updateCases = map[string]updateCase{
 	},
 	"the Pod is going": {
 		guest:  []func(*Guest){old, notMigratable, strategy(ifPossible), func(g *Guest) { g.Pods[0].DeletionTimestamp = &metav1.Time{Time: start} }},
-		reason: ReasonEvictionUnderWay, outdated: 1,
+		reason: reasonEvictionUnderWay, outdated: 1,
 	},
-	"evicted before":           {guest: []func(*Guest){old, notMigratable, strategy(v1.EvictionStrategyExternal), marked(sourceNode)}, reason: ReasonEvictionUnderWay, outdated: 1},
-	"its strategy refuses":     {guest: []func(*Guest){old, notMigratable}, reason: ReasonEvictionRefused, outdated: 1},
-	"evicted where none moves": {guest: []func(*Guest){old}, kubevirt: methods(v1.WorkloadUpdateMethodEvict), verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
+	"evicted before":           {guest: []func(*Guest){old, notMigratable, strategy(v1.EvictionStrategyExternal), marked(sourceNode)}, reason: reasonEvictionUnderWay, outdated: 1},
+	"its strategy refuses":     {guest: []func(*Guest){old, notMigratable}, reason: reasonEvictionRefused, outdated: 1},
+	"evicted where none moves": {guest: []func(*Guest){old}, kubevirt: methods(v1.WorkloadUpdateMethodEvict), verb: EvictPod, reason: reasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
 	"the last batch was a moment ago": {
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, edit: func(w *Workloads) { w.LastBatch = start.Add(-59 * time.Second) },
-		reason: ReasonEvictionBatch, outdated: 1, says: "10 VMIs are evicted every 1m0s", at: time.Second,
+		reason: reasonEvictionBatch, outdated: 1, says: "10 VMIs are evicted every 1m0s", at: time.Second,
 	},
 	"batches without an interval": {
-		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Second,
+		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: reasonUpdating, outdated: 1, pod: "pod", at: time.Second,
 		kubevirt: func(kv *v1.KubeVirt) { kv.Spec.WorkloadUpdateStrategy.BatchEvictionInterval = &metav1.Duration{} },
 	},
 	"batches of none": {
-		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, reason: ReasonEvictionBatch, outdated: 1,
+		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, reason: reasonEvictionBatch, outdated: 1,
 		kubevirt: func(kv *v1.KubeVirt) { none := -1; kv.Spec.WorkloadUpdateStrategy.BatchEvictionSize = &none },
 	},
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// UpdateAnnotation is the annotation of migrations created for an update with a hash of its target: the
+// updateAnnotation is the annotation of migrations created for an update with a hash of its target: the
 // launcher image, KubeVirt's configuration and the VMI's spec.
-const UpdateAnnotation = "virtloom.dev/update"
+const updateAnnotation = "virtloom.dev/update"
 
 // ReasonUpdateInVain: the VMI was updated, and its Pod still does not have the required image.
 const ReasonUpdateInVain migration.Reason = "UpdateInVain"
 
-// intent is the value of UpdateAnnotation for an update of the VMI now.
+// intent is the value of updateAnnotation for an update of the VMI now.
 func (u *updating) intent(vmi *v1.VirtualMachineInstance) string {
 	return sum(u.target, text(vmi.Spec))
 }
@@ -33,7 +33,7 @@ func (u *updating) vain(c candidate) *Standing {
 		_, update := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
 		return update && m.IsFinal()
 	})
-	if last == nil || !succeeded(last) || last.Annotations[UpdateAnnotation] != u.intent(c.VMI) {
+	if last == nil || !succeeded(last) || last.Annotations[updateAnnotation] != u.intent(c.VMI) {
 		return nil
 	}
 	s := c.leave(ReasonUpdateInVain, fmt.Sprintf("%s although migration %q was created to change that (check for webhooks that rewrite Pod images); "+

@@ -14,7 +14,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/internal/readonly"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/explain"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/migration/queue"
 )
@@ -49,7 +49,7 @@ func (idle) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) err
 // does not exist. It reads from the caches, which must have been started, and writes and reserves
 // nothing. The queue is this process's own: in a controller the one it serves, else one built
 // from the API as at the start of a controller.
-func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*migration.Explanation, error) {
+func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*explain.Explanation, error) {
 	if err := r.restore(ctx); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*mi
 	r.rehearse(ctx, g)
 	now := r.Clock.Now()
 	g.Slot = r.Admission.Explain(key, now)
-	e := migration.Explain(g.Snapshot, now)
+	e := explain.Explain(g.Snapshot, now)
 	if err := r.aim(ctx, g, &e); err != nil {
 		return nil, err
 	}
@@ -72,13 +72,13 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*mi
 }
 
 // aim adds the possible targets of the VMI, as long as they are open.
-func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanation) error {
+func (r *Reconciler) aim(ctx context.Context, g *gathered, e *explain.Explanation) error {
 	if g.VMI == nil || g.Migration.IsFinal() || g.State() != nil {
 		return nil
 	}
 	pod, why := r.aimed(ctx, g)
 	if pod == nil {
-		e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: " + why}
+		e.Targets = &explain.Targets{Candidates: []string{}, Summary: "unknown: " + why}
 		return nil
 	}
 	var nodes corev1.NodeList

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/explain"
 )
 
 // The targets of a VMI without a Pod are unknown, which is not an error.
@@ -16,7 +17,7 @@ func TestAim_WithoutPod(t *testing.T) {
 	g := &gathered{Snapshot: migration.Snapshot{
 		VMI: &v1.VirtualMachineInstance{}, Migration: &v1.VirtualMachineInstanceMigration{},
 	}}
-	var e migration.Explanation
+	var e explain.Explanation
 	if err := (&Reconciler{}).aim(t.Context(), g, &e); err != nil {
 		t.Fatal(err)
 	}

@@ -20,26 +20,26 @@ const (
 	RuleSource Rule = "Source"
 	// RuleNodeSelector: the node lacks labels of spec.nodeSelector.
 	RuleNodeSelector Rule = "NodeSelector"
-	// RuleNodeAffinity: no term of the required node affinity matches.
-	RuleNodeAffinity Rule = "NodeAffinity"
-	// RuleNoAgent: the node is not labeled kubevirt.io/schedulable, so no node agent
+	// ruleNodeAffinity: no term of the required node affinity matches.
+	ruleNodeAffinity Rule = "NodeAffinity"
+	// ruleNoAgent: the node is not labeled kubevirt.io/schedulable, so no node agent
 	// serves it now, and the labels that the agent writes may be stale or missing.
-	RuleNoAgent Rule = "NoAgent"
-	// RuleNotReady: the node's condition Ready is not True.
-	RuleNotReady Rule = "NotReady"
-	// RuleCordoned: the node is unschedulable.
-	RuleCordoned Rule = "Cordoned"
-	// RuleTaint: the Pod does not tolerate a taint.
-	RuleTaint Rule = "Taint"
-	// RuleTooSmall: the node's capacity is too small, even when it is empty.
-	RuleTooSmall Rule = "TooSmall"
-	// RuleFull: the node's free capacity is too small.
-	RuleFull Rule = "Full"
+	ruleNoAgent Rule = "NoAgent"
+	// ruleNotReady: the node's condition Ready is not True.
+	ruleNotReady Rule = "NotReady"
+	// ruleCordoned: the node is unschedulable.
+	ruleCordoned Rule = "Cordoned"
+	// ruleTaint: the Pod does not tolerate a taint.
+	ruleTaint Rule = "Taint"
+	// ruleTooSmall: the node's capacity is too small, even when it is empty.
+	ruleTooSmall Rule = "TooSmall"
+	// ruleFull: the node's free capacity is too small.
+	ruleFull Rule = "Full"
 )
 
 // rules are all rules in order.
 var rules = []Rule{
-	RuleSource, RuleNodeSelector, RuleNodeAffinity, RuleNoAgent, RuleNotReady, RuleCordoned, RuleTaint, RuleTooSmall, RuleFull,
+	RuleSource, RuleNodeSelector, ruleNodeAffinity, ruleNoAgent, ruleNotReady, ruleCordoned, ruleTaint, ruleTooSmall, ruleFull,
 }
 
 // Exclusion is a group of nodes excluded for the same reason.
@@ -73,7 +73,7 @@ func (f Fitness) Static() bool {
 }
 
 // static reports whether only a change of the node's labels lifts the rule.
-func (r Rule) static() bool { return r == RuleSource || r == RuleNodeSelector || r == RuleNodeAffinity }
+func (r Rule) static() bool { return r == RuleSource || r == RuleNodeSelector || r == ruleNodeAffinity }
 
 // Fit judges which of the nodes could take the target Pod of a VMI on the node source. It is
 // pure, and judges what decides most often; volumes bound to nodes, topology spread,
@@ -173,16 +173,16 @@ func (f *fitting) excludes(n *corev1.Node) (Rule, string) {
 	case !f.selects(n, served):
 		return RuleNodeSelector, ""
 	case !f.matches(n):
-		return RuleNodeAffinity, ""
+		return ruleNodeAffinity, ""
 	case !served:
-		return RuleNoAgent, label
+		return ruleNoAgent, label
 	case !ready(n):
-		return RuleNotReady, ""
+		return ruleNotReady, ""
 	case n.Spec.Unschedulable && !f.tolerates(&corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}):
-		return RuleCordoned, ""
+		return ruleCordoned, ""
 	}
 	if t := f.taint(n); t != nil {
-		return RuleTaint, t.ToString()
+		return ruleTaint, t.ToString()
 	}
 	return f.lacking(n)
 }

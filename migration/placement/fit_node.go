@@ -143,7 +143,7 @@ func (f *fitting) lacking(n *corev1.Node) (Rule, string) {
 			continue
 		}
 		if free.Cmp(r.q) < 0 {
-			return RuleTooSmall, string(r.name)
+			return ruleTooSmall, string(r.name)
 		}
 		if taken, found := used[r.name]; found && full == "" {
 			free = free.DeepCopy()
@@ -153,7 +153,7 @@ func (f *fitting) lacking(n *corev1.Node) (Rule, string) {
 		}
 	}
 	if full != "" {
-		return RuleFull, full
+		return ruleFull, full
 	}
 	return "", ""
 }

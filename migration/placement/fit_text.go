@@ -52,19 +52,19 @@ func (e Exclusion) Text() string {
 		return form("is the source", "are the source")
 	case RuleNodeSelector:
 		return form("lacks ", "lack ") + what
-	case RuleNodeAffinity:
+	case ruleNodeAffinity:
 		return form("does not match the node affinity", "do not match the node affinity")
-	case RuleNoAgent:
+	case ruleNoAgent:
 		return form("has", "have") + " no active node agent (label " + what + ")"
-	case RuleNotReady:
+	case ruleNotReady:
 		return form("is not ready", "are not ready")
-	case RuleCordoned:
+	case ruleCordoned:
 		return form("is cordoned", "are cordoned")
-	case RuleTaint:
+	case ruleTaint:
 		return form("has", "have") + " the taint " + what
-	case RuleTooSmall:
+	case ruleTooSmall:
 		return form("is", "are") + " too small (" + what + ")"
-	case RuleFull:
+	case ruleFull:
 		return form("has", "have") + " insufficient free resources (" + what + ")"
 	}
 	return form("is", "are") + " excluded by " + string(e.Rule)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/explain"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/refdaemon/sight"
@@ -75,7 +76,7 @@ type Move struct {
 
 // Migration is the diagnosis of a migration.
 type Migration struct {
-	migration.Explanation
+	explain.Explanation
 	// Controller is the view of the controller.
 	Controller Controller `json:"controller"`
 }

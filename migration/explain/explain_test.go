@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package explain
 
 import (
 	"encoding/json"
@@ -20,6 +20,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/migration/policy"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -27,11 +29,22 @@ import (
 
 var rewrite = flag.Bool("update", false, "rewrite the golden files")
 
+// world is an API in memory with one VMI and one migration.
+type world struct {
+	*migrationworld.World
+	t *testing.T
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{migrationworld.New(t), t}
+}
+
 // explained is the explanation of the world's migration, as a controller returns it.
 func (w *world) explained() Explanation {
-	s := w.snapshot()
-	s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: w.migration.Name}, w.now)
-	return Explain(s, w.now)
+	s := w.Snapshot()
+	s.Slot = w.Admission.Explain(types.NamespacedName{Namespace: "ns", Name: w.Migration.Name}, w.Now)
+	return Explain(s, w.Now)
 }
 
 // resolution is of two policies, of which one matches.
@@ -55,26 +68,28 @@ func (w *world) resolution() policy.Resolution {
 // crowd takes slots for migrations of other VMIs.
 func (w *world) crowd(names ...string) {
 	for _, name := range names {
-		w.admission.Ask(queue.Claim{
-			Key: types.NamespacedName{Namespace: "other", Name: name}, Since: start, SourceNode: sourceNode, TargetNode: targetNode,
+		w.Admission.Ask(queue.Claim{
+			Key: types.NamespacedName{Namespace: "other", Name: name}, Since: migrationworld.Start, SourceNode: migrationworld.SourceNode, TargetNode: migrationworld.TargetNode,
 			Acting: true, Arriving: true,
-		}, w.now)
+		}, w.Now)
 	}
 }
 
 // finished is another migration of the VMI that ended.
-func finished(name string, r Reason, at time.Duration) *v1.VirtualMachineInstanceMigration {
-	m := newMigration(name, types.UID(name))
-	m.CreationTimestamp = metav1.NewTime(start.Add(at - time.Minute))
-	m.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+func finished(name string, r migration.Reason, at time.Duration) *v1.VirtualMachineInstanceMigration {
+	m := migrationworld.NewMigration(name, types.UID(name))
+	m.CreationTimestamp = metav1.NewTime(migrationworld.Start.Add(at - time.Minute))
+	m.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: migrationworld.SourceNode}
 	m.Status.Phase = v1.MigrationSucceeded
-	m.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "elsewhere", TargetNode: sourceNode}
+	m.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "elsewhere", TargetNode: migrationworld.SourceNode}
 	if r != "" {
 		m.Status.Phase = v1.MigrationFailed
-		m.Status.Conditions = append(m.Status.Conditions, isTrue(ConditionFailed, r, "it went wrong"))
+		m.Status.Conditions = append(m.Status.Conditions, v1.VirtualMachineInstanceMigrationCondition{
+			Type: migration.ConditionFailed, Status: corev1.ConditionTrue, Reason: string(r), Message: "it went wrong",
+		})
 	}
 	m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
-		{Phase: m.Status.Phase, PhaseTransitionTimestamp: metav1.NewTime(start.Add(at))},
+		{Phase: m.Status.Phase, PhaseTransitionTimestamp: metav1.NewTime(migrationworld.Start.Add(at))},
 	}
 	return m
 }
@@ -84,56 +99,54 @@ var explainCases = map[string]func(*world){
 	"new": func(*world) {},
 	"queued": func(w *world) {
 		w.crowd("a", "b")
-		w.passes()
-		w.now = w.now.Add(5 * time.Minute)
+		w.Passes()
+		w.Now = w.Now.Add(5 * time.Minute)
 	},
 	"guest-not-running": func(w *world) {
-		w.vmi.Status.Phase = v1.Scheduled
-		w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{Name: "u"}}
-		w.passes()
+		w.VMI.Status.Phase = v1.Scheduled
+		w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{Name: "u"}}
+		w.Passes()
 	},
 	"another-migration-first": func(w *world) {
-		o := newMigration("a-first", "other")
-		w.others = append(w.others, o)
-		w.passes()
+		o := migrationworld.NewMigration("a-first", "other")
+		w.Others = append(w.Others, o)
+		w.Passes()
 	},
 	"unschedulable": func(w *world) {
-		w.passes()
-		w.pods["dst"].Status.Conditions = []corev1.PodCondition{
-			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"},
-		}
-		w.now = w.now.Add(time.Minute)
-		w.passes()
+		w.Passes()
+		w.MarkUnschedulable("0/3 nodes are available")
+		w.Now = w.Now.Add(time.Minute)
+		w.Passes()
 	},
 	"target-node-is-full": func(w *world) {
-		w.config.Limits = queue.Limits{Cluster: 9, Outbound: 9, Inbound: 2}
-		w.restart()
-		w.passes()
+		w.Config.Limits = queue.Limits{Cluster: 9, Outbound: 9, Inbound: 2}
+		w.Restart()
+		w.Passes()
 		w.crowd("a", "b")
-		w.podBecomesReady(targetNode)
-		w.passes()
+		w.PodBecomesReady(migrationworld.TargetNode)
+		w.Passes()
 	},
 	"moving": func(w *world) {
-		w.until(v1.MigrationRunning)
-		w.now = w.now.Add(90 * time.Second)
+		w.Until(v1.MigrationRunning)
+		w.Now = w.Now.Add(90 * time.Second)
 	},
 	"failed-before": func(w *world) {
-		w.others = append(w.others, finished("evacuation-1", ReasonUnschedulable, -2*time.Hour), finished("evacuation-2", "", -time.Hour))
-		w.passes()
+		w.Others = append(w.Others, finished("evacuation-1", migration.ReasonUnschedulable, -2*time.Hour), finished("evacuation-2", "", -time.Hour))
+		w.Passes()
 	},
 	"failed": func(w *world) {
-		w.until(v1.MigrationRunning)
-		w.sourceReverts("the connection was lost")
-		w.passes()
+		w.Until(v1.MigrationRunning)
+		w.SourceReverts("the connection was lost")
+		w.Passes()
 	},
-	"succeeded": func(w *world) { w.until(v1.MigrationSucceeded) },
+	"succeeded": func(w *world) { w.Until(v1.MigrationSucceeded) },
 }
 
 // explainTargets are what is known of the nodes in some of the cases.
 var explainTargets = map[string]placement.Fitness{
-	"queued": {Nodes: 3, Candidates: []string{"other", targetNode}, Excluded: []placement.Exclusion{{Rule: placement.RuleSource, Nodes: []string{sourceNode}}}},
+	"queued": {Nodes: 3, Candidates: []string{"other", migrationworld.TargetNode}, Excluded: []placement.Exclusion{{Rule: placement.RuleSource, Nodes: []string{migrationworld.SourceNode}}}},
 	"new": {Nodes: 2, Excluded: []placement.Exclusion{
-		{Rule: placement.RuleSource, Nodes: []string{sourceNode}}, {Rule: placement.RuleNodeSelector, What: []string{"kubernetes.io/hostname=source"}, Nodes: []string{targetNode}},
+		{Rule: placement.RuleSource, Nodes: []string{migrationworld.SourceNode}}, {Rule: placement.RuleNodeSelector, What: []string{"kubernetes.io/hostname=source"}, Nodes: []string{migrationworld.TargetNode}},
 	}},
 }
 
@@ -143,7 +156,7 @@ func eachStanding(t *testing.T, look func(t *testing.T, name string, w *world)) 
 	for name, arrange := range explainCases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.inForce = w.resolution()
+			w.InForce = w.resolution()
 			arrange(w)
 			look(t, name, w)
 		})
@@ -157,7 +170,7 @@ func TestExplain_Text(t *testing.T) {
 			e.Aim(fit)
 		}
 		got := e.String()
-		path := filepath.Join("testdata", "explain", name+".txt")
+		path := filepath.Join("testdata", name+".txt")
 		if *rewrite {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 				t.Fatal(err)
@@ -179,10 +192,10 @@ func TestExplain_Text(t *testing.T) {
 // Explanations match decisions, at every standing.
 func TestExplain_AgreesWithDecide(t *testing.T) {
 	eachStanding(t, func(t *testing.T, _ string, w *world) {
-		s := w.snapshot()
-		s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
-		before := w.vmi.DeepCopy()
-		e, plan := Explain(s, w.now), Decide(s, w.now)
+		s := w.Snapshot()
+		s.Slot = w.Admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.Now)
+		before := w.VMI.DeepCopy()
+		e, plan := Explain(s, w.Now), migration.Decide(s, w.Now)
 		if e.Phase != plan.Status.Phase || e.Owner != plan.Owner && plan.Owner != "" {
 			t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Owner, plan.Status.Phase, plan.Owner)
 		}
@@ -192,7 +205,7 @@ func TestExplain_AgreesWithDecide(t *testing.T) {
 		if len(e.Next) != len(plan.Actions) {
 			t.Errorf("explained %v, decided %v", e.Next, plan.Actions)
 		}
-		if diff := cmp.Diff(before, w.vmi); diff != "" {
+		if diff := cmp.Diff(before, w.VMI); diff != "" {
 			t.Errorf("the VMI was changed:\n%s", diff)
 		}
 	})
@@ -202,22 +215,11 @@ func TestExplain_AgreesWithDecide(t *testing.T) {
 func TestExplain_Unblock(t *testing.T) {
 	eachStanding(t, func(t *testing.T, _ string, w *world) {
 		e := w.explained()
-		waits := e.Owner != OwnerNobody && len(e.Next) == 0
+		waits := e.Owner != migration.OwnerNobody && len(e.Next) == 0
 		if waits != (e.Unblock != "") {
 			t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
 		}
 	})
-}
-
-// So does every phase by itself.
-func TestPhases_NameUnblock(t *testing.T) {
-	for side, rows := range map[string]map[v1.VirtualMachineInstanceMigrationPhase]row{"local": table, "sender": senders, "receiver": receivers} {
-		for ph, r := range rows {
-			if r.awaits != "" && unblockedBy[r.awaits] == "" {
-				t.Errorf("%s in %s awaits %s, and nothing says what ends that", side, ph, r.awaits)
-			}
-		}
-	}
 }
 
 func TestExplain_EscapesControlCharacters(t *testing.T) {
@@ -240,7 +242,7 @@ func TestExplain_NegativeOptions(t *testing.T) {
 
 func TestExplain_JSON(t *testing.T) {
 	w := newWorld(t)
-	w.inForce = w.resolution()
+	w.InForce = w.resolution()
 	explainCases["queued"](w)
 	text, err := json.Marshal(w.explained())
 	if err != nil {
@@ -261,13 +263,13 @@ func BenchmarkExplain(b *testing.B) {
 	for _, name := range []string{"queued", "moving", "failed-before"} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(&testing.T{})
-			w.inForce = w.resolution()
+			w.InForce = w.resolution()
 			explainCases[name](w)
-			s := w.snapshot()
-			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
+			s := w.Snapshot()
+			s.Slot = w.Admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.Now)
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = Explain(s, w.now)
+				_ = Explain(s, w.Now)
 			}
 		})
 	}

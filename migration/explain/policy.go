@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package explain
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/policy"
 )
 
@@ -43,7 +44,7 @@ type Option struct {
 
 // policy explains policy and options: those stored on the VMI after the handoff, else those
 // that a handoff would store now.
-func (e *Explanation) policy(s Snapshot) {
+func (e *Explanation) policy(s migration.Snapshot) {
 	opts := s.Resolution.Options
 	standing := &PolicyStanding{Why: "no policy matches the VMI"}
 	if w := s.Resolution.Match.Winner; w != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package explain
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/plaintext"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // String returns the explanation as text for operators.
@@ -34,7 +35,7 @@ func (e Explanation) text(b *strings.Builder) {
 	line("Migration", "%s/%s of VMI %s", e.Namespace, e.Migration, e.Guest)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
 	switch text := reasonText(e.Reason, e.Message); {
-	case e.Owner == OwnerNobody:
+	case e.Owner == migration.OwnerNobody:
 		line("Ended", "%s", text)
 	case text != "":
 		line("Waits for", "%s: %s", e.Owner, text)
@@ -148,14 +149,14 @@ func (e Explanation) attemptsText(b *strings.Builder) {
 	}
 }
 
-func phaseText(p phase) string {
+func phaseText(p v1.VirtualMachineInstanceMigrationPhase) string {
 	if p == v1.MigrationPhaseUnset {
 		return "(new)"
 	}
 	return string(p)
 }
 
-func reasonText(r Reason, message string) string {
+func reasonText(r migration.Reason, message string) string {
 	if r == "" {
 		return message
 	}

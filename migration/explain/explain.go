@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package explain
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/migration/queue"
 )
@@ -28,13 +29,13 @@ type Explanation struct {
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
 	Since time.Time                               `json:"since"`
 	// Owner must act next; Reason and Message say on what.
-	Owner   Owner  `json:"owner"`
-	Reason  Reason `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+	Owner   migration.Owner  `json:"owner"`
+	Reason  migration.Reason `json:"reason,omitempty"`
+	Message string           `json:"message,omitempty"`
 	// Deadline is when the phase is overdue; nil means never. Overdue is the reason with
 	// which the migration then fails; empty if it then succeeds.
-	Deadline *time.Time `json:"deadline,omitempty"`
-	Overdue  Reason     `json:"overdue,omitempty"`
+	Deadline *time.Time       `json:"deadline,omitempty"`
+	Overdue  migration.Reason `json:"overdue,omitempty"`
 	// Unblock is the event that lets the migration continue; empty when it waits for
 	// nothing.
 	Unblock string `json:"unblock,omitempty"`
@@ -61,8 +62,8 @@ type Explanation struct {
 // Step is a write that a pass would make.
 type Step struct {
 	// Kind is the write, Why its purpose.
-	Kind ActionKind `json:"kind"`
-	Why  string     `json:"why"`
+	Kind migration.ActionKind `json:"kind"`
+	Why  string               `json:"why"`
 }
 
 // CheckResult is a check and its finding.
@@ -72,11 +73,11 @@ type CheckResult struct {
 	// Blocked says that the check blocks, Temporary that waiting may help.
 	Blocked   bool `json:"blocked"`
 	Temporary bool `json:"temporary,omitempty"`
-	// Reason, Message, Unblock and Object are those of [Finding].
-	Reason  Reason `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-	Unblock string `json:"unblock,omitempty"`
-	Object  string `json:"object,omitempty"`
+	// Reason, Message, Unblock and Object are those of [migration.Finding].
+	Reason  migration.Reason `json:"reason,omitempty"`
+	Message string           `json:"message,omitempty"`
+	Unblock string           `json:"unblock,omitempty"`
+	Object  string           `json:"object,omitempty"`
 	// Until is when time alone changes the finding, as after a back-off; nil means never.
 	Until *time.Time `json:"until,omitempty"`
 }
@@ -125,8 +126,8 @@ type Attempt struct {
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
 	At    time.Time                               `json:"at"`
 	// Reason and Message say why it failed or what it waits for.
-	Reason  Reason `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+	Reason  migration.Reason `json:"reason,omitempty"`
+	Message string           `json:"message,omitempty"`
 	// SourceNode and TargetNode are the nodes of the migration, as far as they were
 	// known.
 	SourceNode string `json:"sourceNode,omitempty"`
@@ -136,32 +137,33 @@ type Attempt struct {
 }
 
 // Explain reports where the migration of the snapshot stands. It is pure and runs the code
-// of the live decision, so it reports what [Decide] does. Snapshot.Slot must be the answer
+// of the live decision, so it reports what [migration.Decide] does. Snapshot.Slot must be the answer
 // of [queue.Admission.Explain], and Snapshot.Resolution that of [policy.Resolve], which a
 // controller fills in only later.
-func Explain(s Snapshot, now time.Time) Explanation {
+func Explain(s migration.Snapshot, now time.Time) Explanation {
 	found := &findings{evaluator: s.Config.Evaluator}
 	if found.evaluator == nil {
-		found.evaluator = DefaultChecks()
+		found.evaluator = migration.DefaultChecks()
 	}
-	s.Config.Evaluator = Evaluator{{Name: "all", Judge: found.check}}
-	plan := Decide(s, now)
+	s.Config.Evaluator = migration.Evaluator{{Name: "all", Judge: found.check}}
+	plan := migration.Decide(s, now)
 	if found.ran {
 		s.Now = now
-		found.results = append(results(order.All(s)), found.results...)
+		// Those that no configuration removes come first.
+		found.results = append(results(migration.Config{Evaluator: migration.Evaluator{}}.Checks().All(s)), found.results...)
 	}
 	m := s.Migration
 	e := Explanation{
 		Namespace: m.Namespace, Migration: m.Name, Guest: m.Spec.VMIName, At: now,
-		Phase: plan.Status.Phase, Since: phaseSince(m, &m.Status),
+		Phase: plan.Status.Phase, Since: migration.EnteredAt(m),
 		Owner: plan.Owner, Reason: plan.Reason, Message: plan.Message,
 		Checks: found.results, Attempts: attempts(s.Others),
 	}
 	if e.Owner == "" {
-		e.Owner = OwnerController
+		e.Owner = migration.OwnerController
 	}
 	if !plan.Deadline.IsZero() {
-		e.Deadline, e.Overdue = &plan.Deadline, plan.overdue
+		e.Deadline, e.Overdue = &plan.Deadline, plan.Overdue
 	}
 	for _, a := range plan.Actions {
 		e.Next = append(e.Next, Step{Kind: a.Kind, Why: a.Why})
@@ -175,14 +177,14 @@ func Explain(s Snapshot, now time.Time) Explanation {
 // findings runs the checks once, however often they are evaluated, and keeps their
 // findings.
 type findings struct {
-	evaluator Evaluator
+	evaluator migration.Evaluator
 	ran       bool
 	results   []CheckResult
-	verdict   Finding
+	verdict   migration.Finding
 }
 
 // check returns the result of the whole evaluator as one check.
-func (f *findings) check(s Snapshot) Finding {
+func (f *findings) check(s migration.Snapshot) migration.Finding {
 	if f.ran {
 		return f.verdict
 	}
@@ -197,8 +199,8 @@ func (f *findings) check(s Snapshot) Finding {
 	return f.verdict
 }
 
-func results(all []Finding) []CheckResult {
-	out := make([]CheckResult, 0, len(all)+len(order))
+func results(all []migration.Finding) []CheckResult {
+	out := make([]CheckResult, 0, len(all))
 	for i := range all {
 		f := &all[i]
 		r := CheckResult{
@@ -215,9 +217,9 @@ func results(all []Finding) []CheckResult {
 
 // standing fills in what the migration waits for in queue and limits or, of a finished
 // one, why it ended.
-func (e *Explanation) standing(s Snapshot, plan Plan) {
-	if f := Condition(plan.Status, ConditionFailed); f != nil && plan.Status.Phase == v1.MigrationFailed {
-		e.Reason, e.Message = Reason(f.Reason), f.Message
+func (e *Explanation) standing(s migration.Snapshot, plan migration.Plan) {
+	if f := migration.Condition(plan.Status, migration.ConditionFailed); f != nil && plan.Status.Phase == v1.MigrationFailed {
+		e.Reason, e.Message = migration.Reason(f.Reason), f.Message
 	}
 	if plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed {
 		return
@@ -240,16 +242,16 @@ func attempts(others []*v1.VirtualMachineInstanceMigration) []Attempt {
 		return nil
 	}
 	sorted := slices.Clone(others)
-	slices.SortFunc(sorted, func(a, b *v1.VirtualMachineInstanceMigration) int { return CompareCreated(b, a) })
+	slices.SortFunc(sorted, func(a, b *v1.VirtualMachineInstanceMigration) int { return migration.CompareCreated(b, a) })
 	out := make([]Attempt, 0, len(sorted))
 	for _, m := range sorted {
-		a := Attempt{Name: m.Name, Phase: m.Status.Phase, At: phaseSince(m, &m.Status), Automatic: Automatic(m)}
+		a := Attempt{Name: m.Name, Phase: m.Status.Phase, At: migration.EnteredAt(m), Automatic: migration.Automatic(m)}
 		if ms := m.Status.MigrationState; ms != nil {
 			a.SourceNode, a.TargetNode = ms.SourceNode, ms.TargetNode
 		}
-		for _, t := range []v1.VirtualMachineInstanceMigrationConditionType{ConditionFailed, ConditionWaiting} {
-			if c := Condition(m.Status, t); c != nil && c.Status == corev1.ConditionTrue {
-				a.Reason, a.Message = Reason(c.Reason), c.Message
+		for _, t := range []v1.VirtualMachineInstanceMigrationConditionType{migration.ConditionFailed, migration.ConditionWaiting} {
+			if c := migration.Condition(m.Status, t); c != nil && c.Status == corev1.ConditionTrue {
+				a.Reason, a.Message = migration.Reason(c.Reason), c.Message
 				break
 			}
 		}

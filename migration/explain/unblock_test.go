@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package migration
+package explain
 
 import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 	"github.com/virtloom/virtloom/migration/queue"
 )
 
@@ -31,11 +33,11 @@ func TestExplain_FreedSlots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := queue.NewAdmission(tc.limits, queue.Options{})
-			a.Ask(queue.Claim{Key: slotOf("1"), Since: start, SourceNode: "n1", Acting: true}, start)
-			a.Ask(queue.Claim{Key: slotOf("2"), Since: start, SourceNode: "n1"}, start)
-			e := Explanation{Reason: ReasonWaitingForSlot}
-			e.standing(Snapshot{Slot: a.Explain(slotOf("2"), start)}, Plan{})
-			if got := unblocks(Snapshot{}, &e); got != tc.want {
+			a.Ask(queue.Claim{Key: slotOf("1"), Since: migrationworld.Start, SourceNode: "n1", Acting: true}, migrationworld.Start)
+			a.Ask(queue.Claim{Key: slotOf("2"), Since: migrationworld.Start, SourceNode: "n1"}, migrationworld.Start)
+			e := Explanation{Reason: migration.ReasonWaitingForSlot}
+			e.standing(migration.Snapshot{Slot: a.Explain(slotOf("2"), migrationworld.Start)}, migration.Plan{})
+			if got := unblocks(migration.Snapshot{}, &e); got != tc.want {
 				t.Errorf("it goes on when %q, want %q", got, tc.want)
 			}
 		})

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+// Evaluate judges the snapshot by all checks.
+func (c Config) Evaluate(s Snapshot) Finding { return c.evaluate(s) }
+
+// Names that tests share with the code.
+const (
+	AllowBridgeMigration = allowBridgeMigration
+	ComputeContainer     = computeContainer
+	StateLabel           = stateLabel
+	StateVolume          = stateVolume
+)
+
+// Halves, Reported and Sighted read the migration state of a migration between clusters.
+var (
+	Halves   = halves
+	Reported = reported
+	Sighted  = sighted
+)
