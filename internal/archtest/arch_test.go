@@ -114,7 +114,7 @@ var pure = map[string][]string{
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
 	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
-	"migration/placement": {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
+	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
 	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},
 	"domain/plan": {"libvirt.org/go/libvirtxml"}, "domain/internal/xmlspec": {"libvirt.org/go/libvirtxml"}, "domain/internal/relay": {},

@@ -43,7 +43,7 @@ var controllers = []Plant{
 	{
 		Name: "a VMI is changed whatever became of it", File: "migration/migrationctrl/act.go", Package: "migration/migrationctrl",
 		Run: "^TestChangeVMI_GuestThatHasChangedIsNotWritten$",
-		Old: "\t}, decisive...)", New: "\t})",
+		Old: "\t}, guards...)", New: "\t})",
 	},
 	{
 		Name: "a Pod is deleted by name, without its UID", File: "migration/migrationctrl/act.go", Package: "migration/migrationctrl",
