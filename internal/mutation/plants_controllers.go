@@ -43,7 +43,12 @@ var controllers = []Plant{
 	{
 		Name: "a VMI is changed whatever became of it", File: "migration/migrationctrl/act.go", Package: "migration/migrationctrl",
 		Run: "^TestChangeVMI_GuestThatHasChangedIsNotWritten$",
-		Old: "\t}, guards...)", New: "\t})",
+		Old: "\t}, guards...)", New: "\t}, guards[:0]...)",
+	},
+	{
+		Name: "a handoff leaves a volume behind that was hotplugged since", File: "migration/migrationctrl/act.go", Package: "migration/migrationctrl",
+		Run: "^TestChangeVMI_HandoffAwaitsVolumes$",
+		Old: "guards = slices.Concat(decisive, plugged)", New: "guards = slices.Clone(decisive)",
 	},
 	{
 		Name: "a Pod is deleted by name, without its UID", File: "migration/migrationctrl/act.go", Package: "migration/migrationctrl",
