@@ -28,7 +28,7 @@ type server struct {
 }
 
 // serve starts a server and waits until it is ready.
-func (r *Rig) serve(ctx context.Context, s server) error {
+func (r controlPlane) serve(ctx context.Context, s server) error {
 	client, err := r.probeClient()
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (r *Rig) serve(ctx context.Context, s server) error {
 }
 
 // probeClient trusts the servers of this rig and no others.
-func (r *Rig) probeClient() (*http.Client, error) {
+func (r controlPlane) probeClient() (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(r.pki.pem) {
 		return nil, errors.New("the rig's own authority is not valid")
