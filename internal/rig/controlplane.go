@@ -49,7 +49,7 @@ type ports struct {
 
 func newPorts() (ports, error) {
 	const servers = 6
-	free, err := freePorts(servers)
+	free, err := FreePorts(servers)
 	if err != nil {
 		return ports{}, err
 	}

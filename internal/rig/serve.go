@@ -76,9 +76,9 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return errors.Join(fmt.Errorf("%s: %s: %s", url, response.Status, body), err)
 }
 
-// freePorts finds ports of loopback that nobody listens on. They are free when it looks; another
+// FreePorts finds ports of loopback that nobody listens on. They are free when it looks; another
 // program may be quicker to take one, see lostPort.
-func freePorts(n int) ([]string, error) {
+func FreePorts(n int) ([]string, error) {
 	found := make([]string, 0, n)
 	for range n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
