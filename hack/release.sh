@@ -30,7 +30,8 @@ main() {
   for file in "$to"/refdaemon-*; do
     sbom "$file" "$file.cdx.json"
   done
-  install -m 644 LICENSE refdaemon/config/virtloom.yaml "$to"
+  install -m 644 LICENSE "$to"
+  "$to/refdaemon-linux-$(go env GOARCH)" manifests >"$to/virtloom.yaml"
   go -C tools/release run ./licences -C "$root" -notices "$to/THIRD-PARTY-LICENSES.txt"
   (cd "$to" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >SHA256SUMS)
   find "$to" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +

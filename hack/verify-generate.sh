@@ -5,11 +5,11 @@ source "$(dirname "$0")/lib.sh"
 
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
-mkdir "$fresh/crd" "$fresh/launcherpb" "$fresh/rbac" "$fresh/config"
-hack/generate.sh "$fresh/crd" "$fresh/launcherpb" "$fresh/rbac" "$fresh/config"
+mkdir "$fresh/crd" "$fresh/launcherpb" "$fresh/rbac"
+hack/generate.sh "$fresh/crd" "$fresh/launcherpb" "$fresh/rbac"
 { diff -ru --exclude '*.go' --exclude kustomization.yaml refdaemon/config/crd "$fresh/crd" &&
   diff -ru --exclude '*.proto' --exclude doc.go domain/launcher/launcherpb "$fresh/launcherpb"; } || die "generated files are not up to date: run make generate"
-for file in rbac/controller_role.yaml rbac/node_role.yaml config/virtloom.yaml; do
-  diff -u "refdaemon/config/${file#config/}" "$fresh/$file" || die "generated files are not up to date: run make generate"
+for file in rbac/controller_role.yaml rbac/node_role.yaml; do
+  diff -u "refdaemon/config/$file" "$fresh/$file" || die "generated files are not up to date: run make generate"
 done
 say "generated files are up to date"

@@ -6,6 +6,6 @@ source "$(dirname "$0")/lib.sh"
 
 hack/checks.sh
 say "== documents, tables, manifests, layers, headers, API"
-go test -tags libvirt_dlopen ./internal/apitest ./internal/archtest ./internal/metricsdoc
+go test -tags libvirt_dlopen ./internal/archtest ./internal/metricsdoc
 go test -tags libvirt_dlopen ./internal/doctest -skip 'RunAsTheyStand$'
 go test -tags libvirt_dlopen ./refdaemon/config -skip '^TestManifests_InCluster$'

@@ -13,6 +13,7 @@
 //	refdaemon plan         prints what draining a node would do, without doing it
 //	refdaemon dump         writes a cluster into a file, without secrets, for explain and plan
 //	refdaemon config       prints the defaults of a configuration file, or checks one
+//	refdaemon manifests    prints all manifests for a cluster as one file
 //	refdaemon version      prints the build information of this program
 //	refdaemon completion   prints shell completion scripts
 //
@@ -117,7 +118,8 @@ Exit code 1 means a failure, 2 invalid arguments, 3 differences found by diff.`,
 	})
 	root.SetFlagErrorFunc(wrong)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", "Flags.FlagUsagesWrapped "+helpWidth+" "))
-	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newDump(), newConfig(), newVersion())
+	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newDump(),
+		newConfig(), newInstallation(), newVersion())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root

@@ -165,14 +165,14 @@ type meter struct {
 // begin starts to measure a phase.
 func (b *bench) begin(ctx context.Context, phase string) (m meter, err error) {
 	m = meter{b: b, begun: time.Now()}
-	if m.controller, err = busy(b.daemon.program.Pid()); err != nil {
+	if m.controller, err = busy(b.daemon.Pid()); err != nil {
 		return m, err
 	}
 	if m.server, m.plane, err = b.spent(); err != nil {
 		return m, err
 	}
 	// Forgets the peak of the phase before.
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.daemon.program.Pid()), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", b.daemon.Pid()), []byte("5"), 0); err != nil {
 		return m, fmt.Errorf("forget the peak of memory: %w", err)
 	}
 	m.stop = b.daemon.profile(ctx, b.options.profiles, phase)
@@ -189,7 +189,7 @@ func (m meter) end(ctx context.Context, p *Phase) error {
 	if err := m.b.daemon.rests(ctx); err != nil {
 		return err
 	}
-	pid := m.b.daemon.program.Pid()
+	pid := m.b.daemon.Pid()
 	controller, err := busy(pid)
 	if err != nil {
 		return err

@@ -106,6 +106,6 @@ func (b *bench) spent() (server, plane time.Duration, err error) {
 	if b.daemon == nil {
 		return server, plane, nil
 	}
-	used, err := busy(b.daemon.program.Pid())
+	used, err := busy(b.daemon.Pid())
 	return server, plane + used, err
 }

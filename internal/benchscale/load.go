@@ -25,7 +25,7 @@ func (l *Load) text() string {
 
 // load is who used the processor since the phase began.
 func (m meter) load() (*Load, error) {
-	controller, err := busy(m.b.daemon.program.Pid())
+	controller, err := busy(m.b.daemon.Pid())
 	if err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func (b *bench) wait(ctx context.Context, n int) (Phase, error) {
 
 // idle looks at what the controller does while nothing changes.
 func (b *bench) idle(ctx context.Context, p *Phase) error {
-	pid, begun := b.daemon.program.Pid(), time.Now()
+	pid, begun := b.daemon.Pid(), time.Now()
 	before, err := busy(pid)
 	if err != nil {
 		return err
@@ -208,20 +208,20 @@ func (b *bench) measureStart(ctx context.Context) (s started, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.startedIn = d.startedIn
+	s.startedIn = d.ReadyIn
 	if err := d.rests(ctx); err != nil {
 		return s, err
 	}
-	if s.cpu, err = busy(d.program.Pid()); err != nil {
+	if s.cpu, err = busy(d.Pid()); err != nil {
 		return s, err
 	}
 	if s.heap, err = d.heap(ctx); err != nil {
 		return s, err
 	}
-	if s.memory, err = memoryOf(d.program.Pid()); err != nil {
+	if s.memory, err = memoryOf(d.Pid()); err != nil {
 		return s, err
 	}
-	if d.profiling != "" {
+	if d.Profiles() {
 		file := fmt.Sprintf("%s/%s-heap-%.0fMiB.pprof", b.options.profiles, phaseCached, s.heap/1024)
 		if err := d.fetch(ctx, "heap", file); err != nil {
 			return s, err

@@ -142,7 +142,7 @@ func (m *machine) apply(w *world, a action) {
 	}
 	w.focus = focus
 	m.hurry(w)
-	m.judge(w)
+	rules{m}.judge(w)
 }
 
 func (m *machine) applyToProcess(w *world, a action) {
@@ -153,9 +153,9 @@ func (m *machine) applyToProcess(w *world, a action) {
 		m.deliver(w, p, slot(a.what))
 	case works:
 		if p < agentA {
-			m.ctrlWork(w, p, slot(a.what))
+			controllers{m}.work(w, p, slot(a.what))
 		} else {
-			m.agentWork(w, p)
+			agents{m}.work(w, p)
 		}
 	case answered:
 		ans, o := m.carry(w, pr.doing.req)
@@ -169,7 +169,7 @@ func (m *machine) applyToProcess(w *world, a action) {
 		w.late = append(w.late[:len(w.late):len(w.late)], pr.doing.req)
 		m.fault(w, p)
 	case calls:
-		m.begin(w, p)
+		agents{m}.begin(w, p)
 	default:
 		m.upset(w, p, a.does)
 	}
@@ -200,7 +200,7 @@ func (m *machine) deliver(w *world, p int, s slot) {
 		event, pr.sees[s] = expectations.Deleted, nil
 	}
 	if p < agentA {
-		m.observe(w, p, note{kind: noteObserve, slot: o.slot, obj: o, event: event})
+		notebook{m}.observe(w, p, note{kind: noteObserve, slot: o.slot, obj: o, event: event})
 	}
 }
 
@@ -237,9 +237,9 @@ func (m *machine) list(w *world, p int, from *[slotCount]*object) {
 		switch {
 		case p >= agentA:
 		case is != nil:
-			m.observe(w, p, note{kind: noteObserve, slot: is.slot, obj: is, event: expectations.Updated})
+			notebook{m}.observe(w, p, note{kind: noteObserve, slot: is.slot, obj: is, event: expectations.Updated})
 		case was != nil:
-			m.observe(w, p, note{kind: noteObserve, slot: was.slot, obj: was, event: expectations.DeletedUnknown})
+			notebook{m}.observe(w, p, note{kind: noteObserve, slot: was.slot, obj: was, event: expectations.DeletedUnknown})
 		}
 		m.catchUp(w, p, s)
 	}
@@ -277,13 +277,13 @@ func (m *machine) applyToHypervisor(w *world, a action) {
 	node := &w.nodes[n]
 	switch a.does {
 	case callEnds:
-		m.land(w, n)
+		hypervisors{m}.land(w, n)
 	case callFades:
 		node.call = call{}
 	case movesOn:
-		m.moveOn(w, n)
+		hypervisors{m}.moveOn(w, n)
 	case moveFails:
-		m.moveFail(w, n)
+		hypervisors{m}.moveFail(w, n)
 	case moveBreaks:
 		w.moveBreak(n)
 	case cleans:

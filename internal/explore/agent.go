@@ -110,7 +110,7 @@ const (
 )
 
 // sight is what the agent of the node sees that has the object so.
-func (m *machine) sight(w *world, n place, o *object) sight {
+func (m agents) sight(w *world, n place, o *object) sight {
 	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
 	s := sight{
 		node: n, domain: node.domain, mark: node.mark, active: w.busy(n), moving: pr.moving && node.job != noJob,
@@ -131,7 +131,7 @@ func (m *machine) sight(w *world, n place, o *object) sight {
 }
 
 // needsProof asks whether what comes next needs a Pod to be read from the API server.
-func (m *machine) needsProof(s sight) bool {
+func (m agents) needsProof(s sight) bool {
 	if s.g == nil {
 		return false
 	}
@@ -212,7 +212,7 @@ func (s sight) input() plan.Snapshot {
 }
 
 // look asks the real plan.Decide.
-func (m *machine) look(s sight) sighted {
+func (m agents) look(s sight) sighted {
 	return m.known.sights.of(s, func() sighted {
 		in := s.input()
 		plan, err := plan.Decide(in, clockAt(s.now))
@@ -288,17 +288,17 @@ var verbs = map[domain.Verb]verbAt{
 	domain.Start: taskStart, domain.Destroy: taskDestroy, domain.Undefine: taskUndefine, domain.Resume: taskResume, domain.SetMetadata: taskMark,
 }
 
-// agentWork is a pass of an agent, as package domainctrl makes it: on its cache first;
+// work is a pass of an agent, as package domainctrl makes it: on its cache first;
 // what is done to a guest without a write that proves the cache to be current is decided
 // again on the API server's word, and what the cache lacks is looked up there.
-func (m *machine) agentWork(w *world, p int) {
+func (m agents) work(w *world, p int) {
 	n, pr := nodeOf(p), &w.procs[p]
 	o := pr.sees[slotVMI]
 	if o == nil && w.nodes[n].domain == noDomain && !pr.live {
 		return // there is nothing to find out
 	}
 	if pr.live || o == nil {
-		m.agentWorkLive(w, p)
+		m.workLive(w, p)
 		return
 	}
 	s := m.sight(w, n, o)
@@ -307,24 +307,24 @@ func (m *machine) agentWork(w *world, p int) {
 	}
 	plan := m.look(s)
 	if plan.write == nil && plan.touches {
-		m.agentWorkLive(w, p)
+		m.workLive(w, p)
 		return
 	}
-	m.agentAct(w, p, o, plan)
+	m.act(w, p, o, plan)
 }
 
-// agentWorkLive is a pass on the API server's own word, if that can be had.
-func (m *machine) agentWorkLive(w *world, p int) {
+// workLive is a pass on the API server's own word, if that can be had.
+func (m agents) workLive(w *world, p int) {
 	n := nodeOf(p)
 	if !w.reachable(n) {
 		return
 	}
 	w.procs[p].live = false
 	o := w.api[slotVMI]
-	m.agentAct(w, p, o, m.look(m.sight(w, n, o)))
+	m.act(w, p, o, m.look(m.sight(w, n, o)))
 }
 
-func (m *machine) agentAct(w *world, p int, o *object, plan sighted) {
+func (m agents) act(w *world, p int, o *object, plan sighted) {
 	pr := &w.procs[p]
 	// One that finds a move going on looks after it from then on.
 	pr.moving = w.nodes[nodeOf(p)].job != noJob
@@ -354,7 +354,7 @@ func (m *machine) agentAct(w *world, p int, o *object, plan sighted) {
 
 // begin lets an agent call its hypervisor, if it still may. Otherwise it looks again, at
 // what is stored.
-func (m *machine) begin(w *world, p int) {
+func (m agents) begin(w *world, p int) {
 	n, pr := nodeOf(p), &w.procs[p]
 	d := pr.doing
 	if t := d.tasks[0]; m.authorize(d, t, w.now) != nil {
@@ -367,7 +367,7 @@ func (m *machine) begin(w *world, p int) {
 
 // authorize asks the real Lease.Authorize, or for a task that no command asks for
 // whether what it follows from was confirmed in time.
-func (m *machine) authorize(d doing, t task, now int8) error {
+func (m agents) authorize(d doing, t task, now int8) error {
 	if !t.touches {
 		return nil
 	}
@@ -377,8 +377,8 @@ func (m *machine) authorize(d doing, t task, now int8) error {
 	return d.by.lease.Authorize(t.command, clockAt(d.confirmed), clockAt(now))
 }
 
-// agentRespond lets an agent learn what came of its write.
-func (m *machine) agentRespond(w *world, p int, a answer, o *object) {
+// respond lets an agent learn what came of its write.
+func (m agents) respond(w *world, p int, a answer, o *object) {
 	pr := &w.procs[p]
 	d := pr.doing
 	pr.doing = doing{}

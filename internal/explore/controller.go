@@ -107,7 +107,7 @@ func (k vmiKey) snapshot() vmi.Snapshot {
 }
 
 // planVMI asks the real vmi.Decide.
-func (m *machine) planVMI(k vmiKey) vmiPlan {
+func (m controllers) planVMI(k vmiKey) vmiPlan {
 	return m.known.passes.of(k, func() vmiPlan {
 		s := k.snapshot()
 		plan := vmi.Decide(s, clockAt(k.now))
@@ -151,7 +151,7 @@ func (ps *pass) vmiKeyOf(now int8) vmiKey {
 }
 
 // gatherVMI is what a pass over the guest begins with; nil if there is nothing to decide.
-func (m *machine) gatherVMI(w *world, now int8, sees *[slotCount]*object, unseen bool) *pass {
+func (m controllers) gatherVMI(w *world, now int8, sees *[slotCount]*object, unseen bool) *pass {
 	if sees[slotVMI] == nil {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (m *machine) gatherVMI(w *world, now int8, sees *[slotCount]*object, unseen
 
 // evidence is what there is to find out about a node, as package vmictrl asks: from the
 // API server itself, and not before the lease's time is up; a fencing device at once.
-func (m *machine) evidence(w *world, l handoff.Lease, n place, now int8) handoff.EvidenceKind {
+func (m controllers) evidence(w *world, l handoff.Lease, n place, now int8) handoff.EvidenceKind {
 	switch node := &w.nodes[n]; {
 	case node.fenced:
 		return handoff.FenceConfirmed
@@ -211,12 +211,12 @@ func podWhere(objects *[slotCount]*object, match func(*object) bool) *object {
 	return nil
 }
 
-// ctrlWork is a pass of the controller p over an object, up to its first write.
-func (m *machine) ctrlWork(w *world, p int, of slot) {
-	v := m.check(w, p, of)
+// work is a pass of the controller p over an object, up to its first write.
+func (m controllers) work(w *world, p int, of slot) {
+	v := notebook(m).check(w, p, of)
 	if len(v.problems) > 0 {
-		m.readLive(w, p, of, v.problems)
-		v = m.check(w, p, of)
+		notebook(m).readLive(w, p, of, v.problems)
+		v = notebook(m).check(w, p, of)
 	}
 	pr := &w.procs[p]
 	now := m.clockOf(w, p)
@@ -236,7 +236,7 @@ func (m *machine) ctrlWork(w *world, p int, of slot) {
 
 // proceed sends the next write of a pass, if there is one: its actions, then what has
 // become of them.
-func (m *machine) proceed(w *world, p int, ps *pass) {
+func (m controllers) proceed(w *world, p int, ps *pass) {
 	if len(ps.acts) > 0 {
 		next := *ps
 		a := ps.acts[0]
@@ -271,7 +271,7 @@ func (m *machine) proceed(w *world, p int, ps *pass) {
 }
 
 // send lets a write leave the process, noted as package expectationsctrl notes it.
-func (m *machine) send(w *world, p int, ps *pass, a act) {
+func (m controllers) send(w *world, p int, ps *pass, a act) {
 	r := request{verb: a.verb, slot: a.slot, uid: a.uid, by: int8(p), guards: a.guards}
 	was := ps.snap[a.slot]
 	switch a.verb {
@@ -293,15 +293,15 @@ func (m *machine) send(w *world, p int, ps *pass, a act) {
 			r.base = was.rv
 		}
 	}
-	m.judgeLetGo(w, r)
+	rules(m).judgeLetGo(w, r)
 	if !a.untold {
-		m.note(w, p, ps.owner, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
+		notebook(m).note(w, p, ps.owner, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
 	}
 	w.procs[p].doing = doing{stage: asking, req: r, pass: ps, act: a}
 }
 
-// ctrlRespond lets a controller learn what came of its write.
-func (m *machine) ctrlRespond(w *world, p int, a answer, o *object) {
+// respond lets a controller learn what came of its write.
+func (m controllers) respond(w *world, p int, a answer, o *object) {
 	d := w.procs[p].doing
 	w.procs[p].doing = doing{pass: d.pass}
 	if !d.act.untold {
@@ -331,37 +331,37 @@ func (m *machine) ctrlRespond(w *world, p int, a answer, o *object) {
 
 // forget drops a Pod that was deleted from what a pass goes by, as package
 // migrationctrl does.
-func (m *machine) forget(ps *pass, at slot) {
+func (m controllers) forget(ps *pass, at slot) {
 	if ps.owner != slotVMI && at.isPod() {
 		ps.snap[at] = nil
 	}
 }
 
 // settleNote notes the answer to a write in a controller's expectations.
-func (m *machine) settleNote(w *world, p int, d doing, a answer, o *object) {
+func (m controllers) settleNote(w *world, p int, d doing, a answer, o *object) {
 	owner := d.pass.owner
 	switch {
 	case a == accepted && d.req.verb == remove:
-		m.note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot})
-		m.seen(w, p, owner, d.req.slot)
+		notebook(m).note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot})
+		notebook(m).seen(w, p, owner, d.req.slot)
 	case a == accepted:
-		m.note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot, obj: o})
-		m.seen(w, p, owner, d.req.slot)
+		notebook(m).note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot, obj: o})
+		notebook(m).seen(w, p, owner, d.req.slot)
 	case a == exists:
-		m.taken(w, p, owner, d.req.slot)
+		notebook(m).taken(w, p, owner, d.req.slot)
 	default:
-		m.note(w, p, owner, note{kind: noteRefuse, slot: d.req.slot})
+		notebook(m).note(w, p, owner, note{kind: noteRefuse, slot: d.req.slot})
 	}
 }
 
-// ctrlFault lets a controller learn nothing but that its write failed.
-func (m *machine) ctrlFault(w *world, p int) {
+// fault lets a controller learn nothing but that its write failed.
+func (m controllers) fault(w *world, p int) {
 	d := w.procs[p].doing
 	w.procs[p].doing = doing{}
 	if m.credulous {
-		m.note(w, p, d.pass.owner, note{kind: noteRefuse, slot: d.req.slot})
+		notebook(m).note(w, p, d.pass.owner, note{kind: noteRefuse, slot: d.req.slot})
 	}
-	m.settle(w, p, d.pass.owner)
+	notebook(m).settle(w, p, d.pass.owner)
 	if !d.pass.storing {
 		ps := *d.pass
 		m.fails(w, p, &ps, d.act)
@@ -370,7 +370,7 @@ func (m *machine) ctrlFault(w *world, p int) {
 
 // fails goes on after an action that failed: package vmictrl with the other actions,
 // package migrationctrl with none.
-func (m *machine) fails(w *world, p int, ps *pass, a act) {
+func (m controllers) fails(w *world, p int, ps *pass, a act) {
 	if ps.owner != slotVMI {
 		ps.acts = nil
 	}

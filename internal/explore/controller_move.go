@@ -94,7 +94,7 @@ func sourcePod(s migration.Snapshot) *corev1.Pod {
 }
 
 // planMove asks the real migration.Decide.
-func (m *machine) planMove(k moveKey) movePlan {
+func (m controllers) planMove(k moveKey) movePlan {
 	return m.known.moves.of(k, func() movePlan {
 		s := k.snapshot()
 		plan := migration.Decide(s, clockAt(k.now))
@@ -120,7 +120,7 @@ func (m *machine) planMove(k moveKey) movePlan {
 }
 
 // actOf is what an action writes.
-func (m *machine) actOf(k moveKey, s *migration.Snapshot, a *migration.Action) act {
+func (m controllers) actOf(k moveKey, s *migration.Snapshot, a *migration.Action) act {
 	out := act{fault: string(a.Kind)}
 	switch a.Kind {
 	case migration.Adopt:

@@ -155,7 +155,7 @@ func (g *trackerGate) answer(n note) {
 }
 
 // note adds a note about a write for the object to a controller's expectations.
-func (m *machine) note(w *world, p int, owner slot, n note) {
+func (m notebook) note(w *world, p int, owner slot, n note) {
 	notes := &w.procs[p].notes[owner.owner()]
 	if len(*notes) == 0 && n.kind != noteExpect {
 		return // nothing is outstanding that this could be about
@@ -172,7 +172,7 @@ func (m *machine) note(w *world, p int, owner slot, n note) {
 }
 
 // observe adds an event.
-func (m *machine) observe(w *world, p int, n note) {
+func (m notebook) observe(w *world, p int, n note) {
 	for _, owner := range [...]slot{slotVMI, slotMove1, slotMove2} {
 		about := slices.ContainsFunc(w.procs[p].notes[owner.owner()], func(e note) bool { return e.kind == noteExpect && e.slot == n.slot })
 		if about {
@@ -182,7 +182,7 @@ func (m *machine) observe(w *world, p int, n note) {
 }
 
 // check asks a controller's expectations.
-func (m *machine) check(w *world, p int, owner slot) outlook {
+func (m notebook) check(w *world, p int, owner slot) outlook {
 	notes := w.procs[p].notes[owner.owner()]
 	if len(notes) == 0 {
 		return outlook{}
@@ -196,7 +196,7 @@ func (m *machine) check(w *world, p int, owner slot) outlook {
 
 // settle drops notes about writes that the cache shows by now, unless an answer is
 // awaited that may show more.
-func (m *machine) settle(w *world, p int, owner slot) {
+func (m notebook) settle(w *world, p int, owner slot) {
 	pr := &w.procs[p]
 	if d := &pr.doing; d.stage == asking && d.pass != nil && d.pass.owner == owner {
 		return
@@ -220,7 +220,7 @@ func withoutLast(notes []note, s slot) []note {
 }
 
 // readLive reads what a controller waits for from the API server, and then from its cache.
-func (m *machine) readLive(w *world, p int, owner slot, of []slot) {
+func (m notebook) readLive(w *world, p int, owner slot, of []slot) {
 	for _, s := range of {
 		m.note(w, p, owner, note{kind: noteAnswer, slot: s, obj: w.api[s]})
 		if seen := w.procs[p].sees[s]; seen != nil {
@@ -231,7 +231,7 @@ func (m *machine) readLive(w *world, p int, owner slot, of []slot) {
 
 // seen feeds what the cache has of the object that was written, as after a write
 // that may have caused no event.
-func (m *machine) seen(w *world, p int, owner, s slot) {
+func (m notebook) seen(w *world, p int, owner, s slot) {
 	if o := w.procs[p].sees[s]; o != nil {
 		m.note(w, p, owner, note{kind: noteSeen, slot: s, obj: o})
 	}
@@ -239,7 +239,7 @@ func (m *machine) seen(w *world, p int, owner, s slot) {
 
 // taken is for a creation that was refused because of an object in its place: that
 // is what the cache has to show. If it is gone by now there is nothing to wait for.
-func (m *machine) taken(w *world, p int, owner, s slot) {
+func (m notebook) taken(w *world, p int, owner, s slot) {
 	m.note(w, p, owner, note{kind: noteExists, slot: s})
 	if live := w.api[s]; live != nil {
 		m.note(w, p, owner, note{kind: noteConfirm, slot: s, obj: live})

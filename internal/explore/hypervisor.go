@@ -12,7 +12,7 @@ func (w *world) busy(n place) bool {
 }
 
 // land carries out the call that the node's hypervisor was sent.
-func (m *machine) land(w *world, n place) {
+func (m hypervisors) land(w *world, n place) {
 	node := &w.nodes[n]
 	c := node.call
 	node.call = call{}
@@ -64,7 +64,7 @@ func (w *world) returned(n place) {
 	pr.doing.stage = ready
 }
 
-func (m *machine) start(w *world, n place, t task) {
+func (m hypervisors) start(w *world, n place, t task) {
 	node := &w.nodes[n]
 	if node.domain != noDomain {
 		return // the hypervisor refuses: there is one of that name
@@ -84,7 +84,7 @@ func (m *machine) start(w *world, n place, t task) {
 	}
 }
 
-func (m *machine) resume(w *world, n place) {
+func (m hypervisors) resume(w *world, n place) {
 	node := &w.nodes[n]
 	switch {
 	case node.domain == paused && node.job == noJob:
@@ -111,13 +111,13 @@ func (w *world) letStay(n place) {
 
 // revive judges a stopped domain that runs again: it must be the guest itself, not
 // what it was before it moved.
-func (m *machine) revive(w *world, n place) {
+func (m hypervisors) revive(w *world, n place) {
 	if w.past.seat != n {
 		m.breaks("what the guest was before it moved runs again on " + n.String())
 	}
 }
 
-func (m *machine) destroy(w *world, n place) {
+func (m hypervisors) destroy(w *world, n place) {
 	node := &w.nodes[n]
 	v := w.api[slotVMI]
 	wanted := v != nil && !v.deleting && !w.past.excused
@@ -136,7 +136,7 @@ func (m *machine) destroy(w *world, n place) {
 	}
 }
 
-func (m *machine) migrate(w *world, n place, t task) {
+func (m hypervisors) migrate(w *world, n place, t task) {
 	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
 	if pr.doing.stage == calling {
 		pr.moving, pr.ended, pr.failed = true, never, false
@@ -160,7 +160,7 @@ func (w *world) dropIncoming(source *machineState) {
 }
 
 // moveOn takes a move one step further.
-func (m *machine) moveOn(w *world, n place) {
+func (m hypervisors) moveOn(w *world, n place) {
 	node := &w.nodes[n]
 	t := &w.nodes[node.jobTo]
 	switch node.job {
@@ -205,7 +205,7 @@ func (w *world) sit(n place) {
 // the target's part is removed, then the source runs on. Once the target runs the
 // guest there is no way back. A target that holds it may have it still when the source,
 // which has not heard of that, runs on.
-func (m *machine) moveFail(w *world, n place) {
+func (m hypervisors) moveFail(w *world, n place) {
 	node := &w.nodes[n]
 	if node.job == jobResumed && !node.jobHeld {
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // judge looks whether the world is as it may be.
-func (m *machine) judge(w *world) {
+func (m rules) judge(w *world) {
 	runs := 0
 	for n := nodeA; n <= nodeB; n++ {
 		if w.nodes[n].domain == running {
@@ -72,7 +72,7 @@ func (w *world) giveUp(l handoff.Lease) {
 }
 
 // judgeLease looks whether the lease says that nobody has a guest that lives.
-func (m *machine) judgeLease(w *world) {
+func (m rules) judgeLease(w *world) {
 	if w.past.seat == nowhere {
 		return
 	}
@@ -94,7 +94,7 @@ func (m *machine) judgeLease(w *world) {
 
 // judgeTurn looks whether somebody can go on: a lease that waits has a deadline
 // that is yet to come, or there is something to do for those who have the turn.
-func (m *machine) judgeTurn(w *world) {
+func (m rules) judgeTurn(w *world) {
 	v := w.api[slotVMI]
 	if v == nil {
 		return
@@ -140,7 +140,7 @@ func (w *world) underWay() bool {
 
 // canGoOn reports whether a controller or an agent that knew everything would act, or
 // whether word of a silent node is awaited.
-func (m *machine) canGoOn(w *world, v *object) bool {
+func (m rules) canGoOn(w *world, v *object) bool {
 	if m.controllersGoOn(w) {
 		return true
 	}
@@ -148,7 +148,7 @@ func (m *machine) canGoOn(w *world, v *object) bool {
 		if w.nodes[n].dead {
 			continue
 		}
-		if p := m.look(m.sight(w, n, v)); p.write != nil || len(p.tasks) > 0 || p.waits {
+		if p := agents(m).look(agents(m).sight(w, n, v)); p.write != nil || len(p.tasks) > 0 || p.waits {
 			return true
 		}
 	}
@@ -165,15 +165,15 @@ func (m *machine) canGoOn(w *world, v *object) bool {
 
 // controllersGoOn reports whether a controller that knew everything would write, or look
 // again by itself.
-func (m *machine) controllersGoOn(w *world) bool {
-	if ps := m.gatherVMI(w, w.now, &w.api, false); ps != nil {
-		if p := m.planVMI(ps.vmiKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.waits {
+func (m rules) controllersGoOn(w *world) bool {
+	if ps := controllers(m).gatherVMI(w, w.now, &w.api, false); ps != nil {
+		if p := controllers(m).planVMI(ps.vmiKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.waits {
 			return true
 		}
 	}
 	for s := slotMove1; s <= slotMove2; s++ {
 		if ps := gatherMove(s, &w.api, false); ps != nil {
-			if p := m.planMove(ps.moveKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.release != nil || p.waits {
+			if p := controllers(m).planMove(ps.moveKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.release != nil || p.waits {
 				return true
 			}
 		}
@@ -182,7 +182,7 @@ func (m *machine) controllersGoOn(w *world) bool {
 }
 
 // judgeRemoval looks whether the Pod is taken from under a running guest.
-func (m *machine) judgeRemoval(w *world, pod *object) {
+func (m rules) judgeRemoval(w *world, pod *object) {
 	v := w.api[slotVMI]
 	if w.past.seat != nowhere && pod.slot == w.past.pod && pod.uid == w.past.podUID && v != nil && !v.deleting {
 		m.breaks("the Pod in which the guest lives is deleted")
@@ -192,7 +192,7 @@ func (m *machine) judgeRemoval(w *world, pod *object) {
 // judgeLetGo looks whether the object is about to be let go too early. What
 // another process, or one that has lost its memory, had on its way by then nobody
 // can know; the garbage collector finds it.
-func (m *machine) judgeLetGo(w *world, r request) {
+func (m rules) judgeLetGo(w *world, r request) {
 	v := w.api[slotVMI]
 	if r.slot != slotVMI || r.verb != update || r.want.vmi.finalizer || r.from.vmi == nil || !r.from.vmi.finalizer || v == nil || !v.vmi.finalizer {
 		return
@@ -204,7 +204,7 @@ func (m *machine) judgeLetGo(w *world, r request) {
 
 // judgeUpdate notes when a guest may be lost, and looks whether the object is let
 // go too early.
-func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
+func (m rules) judgeUpdate(w *world, was, is *object, r request) {
 	if is.vmi.err != nil {
 		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
 	}

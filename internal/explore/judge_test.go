@@ -73,7 +73,7 @@ func TestRules_Violations(t *testing.T) {
 				tc.spoil(t, r.m, &r.w)
 			}
 			r.m.broken = ""
-			r.m.judge(&r.w)
+			rules{r.m}.judge(&r.w)
 			if (tc.rule == "") != (r.m.broken == "") || !strings.Contains(r.m.broken, tc.rule) {
 				t.Errorf("got %q, want %q", r.m.broken, tc.rule)
 			}
@@ -90,35 +90,37 @@ func TestDeeds_Violations(t *testing.T) {
 	}{
 		"started while it lives elsewhere": {
 			script: "settle", rule: "started on b while it lives on a",
-			do: func(m *machine, w *world) { m.start(w, nodeB, task{verb: taskStart, mark: mark{epoch: 9}}) },
+			do: func(m *machine, w *world) {
+				hypervisors{m}.start(w, nodeB, task{verb: taskStart, mark: mark{epoch: 9}})
+			},
 		},
 		"started twice": {
 			script: "settle\nguest ends on a\n" + "a works on vmi\na is answered", rule: "a start is carried out twice",
 			do: func(m *machine, w *world) {
 				w.nodes[nodeA].domain = noDomain
-				m.start(w, nodeA, task{verb: taskStart, mark: mark{epoch: 1}})
+				hypervisors{m}.start(w, nodeA, task{verb: taskStart, mark: mark{epoch: 1}})
 			},
 		},
 		"moved twice": {
 			script: begins + "hypervisor a fails to move the guest", rule: "a move is attempted twice",
 			do: func(m *machine, w *world) {
-				m.migrate(w, nodeA, task{verb: taskMigrate, command: handoff.Command{Epoch: 2}, to: nodeB})
+				hypervisors{m}.migrate(w, nodeA, task{verb: taskMigrate, command: handoff.Command{Epoch: 2}, to: nodeB})
 			},
 		},
 		"destroyed": {
 			script: "settle", rule: "destroyed on a although nobody asked",
-			do: func(m *machine, w *world) { m.destroy(w, nodeA) },
+			do: func(m *machine, w *world) { hypervisors{m}.destroy(w, nodeA) },
 		},
 		"destroyed on demand": {
 			script: "settle\nuser deletes vmi",
-			do:     func(m *machine, w *world) { m.destroy(w, nodeA) },
+			do:     func(m *machine, w *world) { hypervisors{m}.destroy(w, nodeA) },
 		},
 		"resumed after it moved": {
 			script: begins + "hypervisor a moves the guest on\nhypervisor a moves the guest on\nhypervisor a forgets the move",
 			rule:   "what the guest was before it moved runs again on a",
 			do: func(m *machine, w *world) {
 				w.nodes[nodeA].call = call{task: task{verb: taskResume}}
-				m.land(w, nodeA)
+				hypervisors{m}.land(w, nodeA)
 			},
 		},
 		"its Pod deleted": {
@@ -245,7 +247,7 @@ func TestAuthorize_LastMoment(t *testing.T) {
 		"without command, too old": {bare, 5, handoff.ErrUnconfirmed},
 		"nothing of the guest's":   {task{verb: taskMark}, 9, nil},
 	} {
-		if err := m.authorize(doing{by: g, confirmed: 3}, tc.t, tc.now); !errors.Is(err, tc.want) {
+		if err := (agents{m}).authorize(doing{by: g, confirmed: 3}, tc.t, tc.now); !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
 	}

@@ -16,6 +16,19 @@ type machine struct {
 	broken string
 }
 
+// The methods of a machine by whose part they play.
+type (
+	// controllers are passes of the controllers, agents those of the agents.
+	controllers struct{ *machine }
+	agents      struct{ *machine }
+	// notebook is the expectations of the controllers, see note.
+	notebook struct{ *machine }
+	// hypervisors carry out what agents ask for.
+	hypervisors struct{ *machine }
+	// rules judge what an action has made of a world.
+	rules struct{ *machine }
+)
+
 func (m *machine) breaks(rule string) {
 	if m.broken == "" {
 		m.broken = rule
@@ -34,16 +47,16 @@ func (m *machine) clockOf(w *world, p int) int8 {
 // respond lets a process learn what came of its request.
 func (m *machine) respond(w *world, p int, a answer, o *object) {
 	if p < agentA {
-		m.ctrlRespond(w, p, a, o)
+		controllers{m}.respond(w, p, a, o)
 		return
 	}
-	m.agentRespond(w, p, a, o)
+	agents{m}.respond(w, p, a, o)
 }
 
 // fault lets a process learn nothing but that its request failed.
 func (m *machine) fault(w *world, p int) {
 	if p < agentA {
-		m.ctrlFault(w, p)
+		controllers{m}.fault(w, p)
 		return
 	}
 	w.procs[p].doing = doing{}
@@ -58,9 +71,9 @@ func (m *machine) carry(w *world, r request) (answer, *object) {
 	}
 	switch {
 	case r.verb == remove && r.slot.isPod():
-		m.judgeRemoval(w, before[r.slot])
+		rules{m}.judgeRemoval(w, before[r.slot])
 	case r.slot == slotVMI && r.verb == update:
-		m.judgeUpdate(w, before[slotVMI], o, r)
+		rules{m}.judgeUpdate(w, before[slotVMI], o, r)
 	}
 	return a, o
 }

@@ -49,14 +49,14 @@ type ports struct {
 
 func newPorts() (ports, error) {
 	const servers = 6
-	free, err := freePorts(servers)
+	free, err := FreePorts(servers)
 	if err != nil {
 		return ports{}, err
 	}
 	return ports{free[0], free[1], free[2], free[3], free[4], free[5]}, nil
 }
 
-func (r *Rig) startEtcd(ctx context.Context) error {
+func (r controlPlane) startEtcd(ctx context.Context) error {
 	client, peer := "http://127.0.0.1:"+r.ports.etcd, "http://127.0.0.1:"+r.ports.etcdPeer
 	return r.serve(ctx, server{
 		name: "etcd",
@@ -73,7 +73,7 @@ func (r *Rig) startEtcd(ctx context.Context) error {
 }
 
 // startAPIServer may be called before etcd is ready: the API server waits for it.
-func (r *Rig) startAPIServer(ctx context.Context) error {
+func (r controlPlane) startAPIServer(ctx context.Context) error {
 	policy := filepath.Join(r.dir, "etc", "audit.yaml")
 	text := auditPolicy
 	if r.options.LeanAudit {
@@ -111,7 +111,7 @@ func (r *Rig) startAPIServer(ctx context.Context) error {
 
 // waitRoles waits for the rest of what startAPIServer did not wait for. kube-controller-manager
 // does so for ten seconds by itself and then ends, which on a busy machine is too soon.
-func (r *Rig) waitRoles(ctx context.Context) error {
+func (r controlPlane) waitRoles(ctx context.Context) error {
 	client, err := r.probeClient()
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *Rig) waitRoles(ctx context.Context) error {
 
 // startControllers waits for the roles first: kube-controller-manager gives up if the API server is not healthy, which
 // includes the roles, within ten seconds, and a busy machine takes longer to write them.
-func (r *Rig) startControllers(ctx context.Context) error {
+func (r controlPlane) startControllers(ctx context.Context) error {
 	if err := r.waitRoles(ctx); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (r *Rig) startControllers(ctx context.Context) error {
 	})
 }
 
-func (r *Rig) startScheduler(ctx context.Context) error {
+func (r controlPlane) startScheduler(ctx context.Context) error {
 	user := r.Kubeconfig("system:kube-scheduler")
 	config := filepath.Join(r.dir, "etc", "scheduler.yaml")
 	text := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
@@ -168,7 +168,7 @@ clientConnection: {kubeconfig: %q, qps: 1000, burst: 2000}
 }
 
 // servingFlags are those that all servers of Kubernetes have in common.
-func (r *Rig) servingFlags(port string) []string {
+func (r controlPlane) servingFlags(port string) []string {
 	return []string{
 		"--bind-address=127.0.0.1", "--secure-port=" + port,
 		"--tls-cert-file=" + r.pki.path("server.crt"), "--tls-private-key-file=" + r.pki.path("server.key"),

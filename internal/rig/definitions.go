@@ -19,7 +19,7 @@ import (
 // installDefinitions creates KubeVirt's definitions and waits until the API server serves them. It
 // looks for them in discovery, where they appear once established: to read the definitions
 // themselves, which are large, over and over would hold up what it waits for.
-func (r *Rig) installDefinitions(ctx context.Context, definitions []*apiextensionsv1.CustomResourceDefinition) error {
+func (r controlPlane) installDefinitions(ctx context.Context, definitions []*apiextensionsv1.CustomResourceDefinition) error {
 	client, err := clientset.NewForConfig(r.Config(UserAdmin))
 	if err != nil {
 		return fmt.Errorf("install definitions: %w", err)

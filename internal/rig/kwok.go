@@ -22,7 +22,7 @@ const (
 	kwokManaged    = "fake"
 )
 
-func (r *Rig) startKwok(ctx context.Context) error {
+func (r controlPlane) startKwok(ctx context.Context) error {
 	text, err := kwokConfig()
 	if err != nil {
 		return fmt.Errorf("start kwok: %w", err)

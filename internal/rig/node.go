@@ -185,8 +185,8 @@ func (n *HypervisorNode) writeFiles() error {
 		"passwd":            users,
 		"group":             groups,
 		"hosts":             "127.0.0.1 localhost\n" + n.address + " " + n.name + "\n",
-		"etc/libvirtd.conf": n.libvirtdConf(),
-		"etc/qemu.conf":     n.qemuConf(),
+		"etc/libvirtd.conf": libvirtd{n}.conf(),
+		"etc/qemu.conf":     qemuConf(n.address),
 	} {
 		if err := os.WriteFile(filepath.Join(n.dir, path), []byte(content), 0o644); err != nil {
 			return err
@@ -275,7 +275,7 @@ func (n *HypervisorNode) Stop(ctx context.Context) error {
 		errs = append(errs, n.api.close())
 	}
 	if n.first != nil {
-		errs = append(errs, n.keepCapabilities(), n.kill(ctx))
+		errs = append(errs, keepCapabilities(n.dir), n.kill(ctx))
 	}
 	errs = append(errs, os.RemoveAll(n.dir))
 	n.fabric.mu.Lock()

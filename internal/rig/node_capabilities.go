@@ -48,11 +48,11 @@ func seedCapabilities(dir string) error {
 	return nil
 }
 
-// keepCapabilities keeps the cache of the node for later ones, if it differs. Several rigs may do so
+// keepCapabilities keeps the cache of the node with this folder for later ones, if it differs. Several rigs may do so
 // at once, so that each file is replaced as a whole.
-func (n *HypervisorNode) keepCapabilities() error {
+func keepCapabilities(node string) error {
 	dir := capabilitiesDir()
-	files, err := filepath.Glob(filepath.Join(n.dir, capabilitiesPattern))
+	files, err := filepath.Glob(filepath.Join(node, capabilitiesPattern))
 	if dir == "" || err != nil || len(files) == 0 {
 		return err
 	}

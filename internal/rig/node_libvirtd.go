@@ -36,13 +36,16 @@ const (
 // goneTimeout bounds how long a killed libvirtd may be seen; it is a matter of milliseconds.
 const goneTimeout = 10 * time.Second
 
-// libvirtdConf is the configuration of the daemon. The host UUID of a machine comes from its
+// libvirtd is the daemon of a node.
+type libvirtd struct{ *HypervisorNode }
+
+// conf is the configuration of the daemon. The host UUID of a machine comes from its
 // firmware; nodes need one each, as libvirt refuses to migrate to the host where the guest is.
 //
 // The daemons at the two ends of a migration ask each other whether they are there; with libvirt's
 // defaults both give up after half a minute without an answer, which a migration outlives otherwise.
 // That is set here for the target's daemon and in qemuConf for the source's.
-func (n *HypervisorNode) libvirtdConf() string {
+func (n libvirtd) conf() string {
 	listen := "listen_tcp = 0\n"
 	if n.fabric.tcp {
 		listen = fmt.Sprintf("listen_tcp = 1\nlisten_addr = %q\nauth_tcp = \"none\"\n", n.address)
@@ -67,7 +70,7 @@ log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
 // qemuConf is the configuration of the QEMU driver. A node is no place to isolate guests from one
 // another: no cgroups, no mount namespace and no user of their own. There is no virtlogd, for
 // which libvirtd would wait a minute, so QEMU writes its logs by itself.
-func (n *HypervisorNode) qemuConf() string {
+func qemuConf(address string) string {
 	return fmt.Sprintf(`user = "root"
 group = "root"
 dynamic_ownership = 0
@@ -82,7 +85,7 @@ migration_address = "0.0.0.0"
 migration_host = %q
 keepalive_interval = 5
 keepalive_count = 12
-`, n.address)
+`, address)
 }
 
 // Undisturbed returns the arguments with which nice(1) runs a hypervisor and its guests ahead of everything else on the
@@ -101,7 +104,8 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	defer n.libvirtd.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, libvirtdTimeout, fmt.Errorf("not there after %v", libvirtdTimeout))
 	defer cancel()
-	if running, err := n.libvirtds(); err != nil || len(running) > 0 {
+	d := libvirtd{n}
+	if running, err := d.pids(); err != nil || len(running) > 0 {
 		return errors.Join(err, fmt.Errorf("start libvirtd of %s: processes %v are there", n.name, running))
 	}
 	// A socket that a killed daemon has left would make the new one look ready too early.
@@ -122,31 +126,31 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("start libvirtd of %s: %w: %s%s", n.name, err, out.Bytes(), n.libvirtdLog())
+		return fmt.Errorf("start libvirtd of %s: %w: %s%s", n.name, err, out.Bytes(), d.log())
 	}
-	return n.awaitLibvirtd(ctx)
+	return d.await(ctx)
 }
 
-// awaitLibvirtd waits until libvirtd takes connections. It is a daemon before it has initialised its
+// await waits until libvirtd takes connections. It is a daemon before it has initialised its
 // drivers, and ends if one of them fails.
-func (n *HypervisorNode) awaitLibvirtd(ctx context.Context) error {
+func (n libvirtd) await(ctx context.Context) error {
 	for {
 		err := n.dial(ctx)
 		if err == nil {
 			return nil
 		}
-		if running, err := n.libvirtds(); err != nil || len(running) == 0 {
-			return errors.Join(err, fmt.Errorf("libvirtd of %s ended while it started%s", n.name, n.libvirtdLog()))
+		if running, err := n.pids(); err != nil || len(running) == 0 {
+			return errors.Join(err, fmt.Errorf("libvirtd of %s ended while it started%s", n.name, n.log()))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("libvirtd of %s: %w (%w)%s", n.name, context.Cause(ctx), err, n.libvirtdLog())
+			return fmt.Errorf("libvirtd of %s: %w (%w)%s", n.name, context.Cause(ctx), err, n.log())
 		case <-time.After(probeInterval / 4):
 		}
 	}
 }
 
-func (n *HypervisorNode) dial(ctx context.Context) error {
+func (n libvirtd) dial(ctx context.Context) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", n.socket())
 	if err != nil {
@@ -155,8 +159,8 @@ func (n *HypervisorNode) dial(ctx context.Context) error {
 	return c.Close()
 }
 
-// libvirtdLog is the end of the daemon's log, for an error.
-func (n *HypervisorNode) libvirtdLog() string {
+// log is the end of the daemon's log, for an error.
+func (n libvirtd) log() string {
 	return (&process{log: filepath.Join(n.logDir(), "libvirtd.log")}).tail()
 }
 
@@ -167,11 +171,12 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 	defer n.libvirtd.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
 	defer cancel()
-	if pids, err := n.libvirtds(); err != nil || len(pids) == 0 {
+	d := libvirtd{n}
+	if pids, err := d.pids(); err != nil || len(pids) == 0 {
 		return errors.Join(err, fmt.Errorf("kill libvirtd of %s: processes %v are there", n.name, pids))
 	}
 	for {
-		gone, err := n.killLibvirtds()
+		gone, err := d.kill()
 		if err != nil {
 			return fmt.Errorf("kill libvirtd of %s: %w", n.name, err)
 		}
@@ -186,9 +191,9 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 	}
 }
 
-// killLibvirtds kills all libvirt daemons, and reports whether they are gone.
-func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
-	pids, err := n.libvirtds()
+// kill kills all libvirt daemons, and reports whether they are gone.
+func (n libvirtd) kill() (gone bool, err error) {
+	pids, err := n.pids()
 	if err != nil {
 		return false, err
 	}
@@ -207,7 +212,7 @@ func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
 
 // listens reports whether a process in the node's network listens on the TCP port: what a killed daemon has
 // forked and not executed yet has the daemon's sockets still.
-func (n *HypervisorNode) listens(port int) (bool, error) {
+func (n libvirtd) listens(port int) (bool, error) {
 	for _, family := range []string{"tcp", "tcp6"} {
 		sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", n.Pid(), family))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -272,8 +277,8 @@ func virsh(ctx context.Context, uri string, args ...string) (string, error) {
 // QEMUs lists the QEMU processes on the node, by the numbers they have on the machine.
 func (n *HypervisorNode) QEMUs() ([]int, error) { return n.processes("qemu-system-x86") }
 
-// libvirtds lists the daemons of the node itself, which there is one of at most, and not those of Pods.
-func (n *HypervisorNode) libvirtds() ([]int, error) {
+// pids lists the daemons of the node itself, which there is one of at most, and not those of Pods.
+func (n libvirtd) pids() ([]int, error) {
 	all, err := n.processes("libvirtd")
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (n *HypervisorNode) writePod(dir, name, uid string) error {
 	for path, content := range map[string]string{
 		"pod.sh":            podScript,
 		"etc/libvirtd.conf": libvirtdConf("listen_tcp = 0\n", uid),
-		"etc/qemu.conf":     n.qemuConf(),
+		"etc/qemu.conf":     qemuConf(n.address),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644); err != nil {
 			return err

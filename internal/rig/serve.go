@@ -28,7 +28,7 @@ type server struct {
 }
 
 // serve starts a server and waits until it is ready.
-func (r *Rig) serve(ctx context.Context, s server) error {
+func (r controlPlane) serve(ctx context.Context, s server) error {
 	client, err := r.probeClient()
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (r *Rig) serve(ctx context.Context, s server) error {
 }
 
 // probeClient trusts the servers of this rig and no others.
-func (r *Rig) probeClient() (*http.Client, error) {
+func (r controlPlane) probeClient() (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(r.pki.pem) {
 		return nil, errors.New("the rig's own authority is not valid")
@@ -76,9 +76,9 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return errors.Join(fmt.Errorf("%s: %s: %s", url, response.Status, body), err)
 }
 
-// freePorts finds ports of loopback that nobody listens on. They are free when it looks; another
+// FreePorts finds ports of loopback that nobody listens on. They are free when it looks; another
 // program may be quicker to take one, see lostPort.
-func freePorts(n int) ([]string, error) {
+func FreePorts(n int) ([]string, error) {
 	found := make([]string, 0, n)
 	for range n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

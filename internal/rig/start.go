@@ -48,7 +48,7 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 		if err != nil {
 			return nil, fmt.Errorf("start a rig: %w", err)
 		}
-		err = r.start(ctx)
+		err = controlPlane{r}.start(ctx)
 		if err == nil {
 			return r, nil
 		}
@@ -119,8 +119,11 @@ func dataParent(dir string) string {
 	return memoryDir
 }
 
+// controlPlane starts the programs of a rig.
+type controlPlane struct{ *Rig }
+
 // start brings up the control plane, each part as soon as what it needs is there.
-func (r *Rig) start(ctx context.Context) error {
+func (r controlPlane) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
 	defer cancel()
 	var definitions []*apiextensionsv1.CustomResourceDefinition
@@ -170,7 +173,7 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 }
 
 // waitServiceAccount waits for what no Pod can be created without.
-func (r *Rig) waitServiceAccount(ctx context.Context) error {
+func (r controlPlane) waitServiceAccount(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(r.Config(UserAdmin))
 	if err != nil {
 		return err
@@ -185,7 +188,7 @@ func (r *Rig) waitServiceAccount(ctx context.Context) error {
 	return nil
 }
 
-func (r *Rig) addSimulatedNodes(ctx context.Context) error {
+func (r controlPlane) addSimulatedNodes(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelRequests)
 	for i := range r.options.SimulatedNodes {

@@ -63,24 +63,6 @@ func TestAuditLog_Judged(t *testing.T) {
 	}
 }
 
-func TestGauges_Summed(t *testing.T) {
-	const text = `# TYPE virtloom_expectations_outstanding gauge
-virtloom_expectations_outstanding{controller="vmi",verb="create"} 2
-virtloom_expectations_outstanding{controller="migration",verb="update"} 3
-# TYPE go_goroutines gauge
-go_goroutines 299
-# TYPE a_total counter
-a_total 7
-`
-	g, err := parseGauges(text)
-	if err != nil || g[gaugeOutstanding] != 5 || g["go_goroutines"] != 299 || g["a_total"] != 7 {
-		t.Errorf("%v, %v", g, err)
-	}
-	if _, err := parseGauges("{"); err == nil {
-		t.Error("what is no metrics is understood")
-	}
-}
-
 // TestSlope_LastProcess: a controller that was killed says nothing about the next.
 func TestSlope_LastProcess(t *testing.T) {
 	var samples []Sample

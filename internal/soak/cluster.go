@@ -67,7 +67,7 @@ func settled(err error) error {
 }
 
 func (c *cluster) lookAtPods(ctx context.Context) error {
-	if !c.w.busy.Swap(false) && c.w.random(20) > 0 {
+	if !c.w.busy.Swap(false) && c.w.fates.random(20) > 0 {
 		return nil // nothing was written; what changes with time alone can wait
 	}
 	var pods corev1.PodList
@@ -149,7 +149,7 @@ func (c *cluster) schedule(ctx context.Context, p *corev1.Pod, guestAt string, n
 	}
 	slices.Sort(fit)
 	was := p.DeepCopy()
-	p.Spec.NodeName = fit[c.w.random(len(fit))]
+	p.Spec.NodeName = fit[c.w.fates.random(len(fit))]
 	return c.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 }
 

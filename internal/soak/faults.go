@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,44 +33,65 @@ const (
 	thousand       = 1000
 )
 
-// requestFate decides what becomes of a request of a daemon.
-func (w *World) requestFate(verb, _ string) memapi.Fate {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.wild {
+// fates decide what becomes of requests and events, from the seed.
+type fates struct {
+	mu  sync.Mutex
+	rnd *rand.Rand
+	// wild says that requests go wrong.
+	wild bool
+}
+
+// random is a number below n.
+func (f *fates) random(n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rnd.IntN(n)
+}
+
+func (f *fates) setWild(wild bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wild = wild
+}
+
+// request decides what becomes of a request of a daemon.
+func (f *fates) request(verb, _ string) memapi.Fate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.wild {
 		return memapi.Fate{}
 	}
-	n := w.rnd.IntN(thousand)
+	n := f.rnd.IntN(thousand)
 	below := func(odds int) bool { n -= odds; return n < 0 }
 	switch {
 	case below(oddsRefused):
-		return memapi.Fate{Refuse: []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusGatewayTimeout}[w.rnd.IntN(3)]}
+		return memapi.Fate{Refuse: []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusGatewayTimeout}[f.rnd.IntN(3)]}
 	case below(oddsLost):
 		return memapi.Fate{Lose: true}
 	case verb == "watch":
 		return memapi.Fate{}
 	case below(oddsLate):
-		return memapi.Fate{Lose: true, Late: time.Duration(w.rnd.IntN(20_000)) * time.Millisecond}
+		return memapi.Fate{Lose: true, Late: time.Duration(f.rnd.IntN(20_000)) * time.Millisecond}
 	case below(oddsAnswerLost):
 		return memapi.Fate{LoseAnswer: true}
 	case below(oddsSlow):
-		return memapi.Fate{After: time.Duration(w.rnd.IntN(3000)) * time.Millisecond}
+		return memapi.Fate{After: time.Duration(f.rnd.IntN(3000)) * time.Millisecond}
 	}
 	return memapi.Fate{}
 }
 
-// eventFate decides the delay of a watch event, or breaks the watch.
-func (w *World) eventFate() (late time.Duration, lost bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.wild {
+// event decides the delay of a watch event, or breaks the watch.
+func (f *fates) event() (late time.Duration, lost bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.wild {
 		return 0, false
 	}
-	switch n := w.rnd.IntN(thousand); {
+	switch n := f.rnd.IntN(thousand); {
 	case n < oddsEventLost:
 		return 0, true
 	case n < oddsEventLost+oddsEventLate:
-		return time.Duration(w.rnd.IntN(8000)) * time.Millisecond, false
+		return time.Duration(f.rnd.IntN(8000)) * time.Millisecond, false
 	}
 	return 0, false
 }
@@ -79,24 +102,27 @@ type trouble struct {
 	weight int
 	// do lets it go wrong and returns what undoes it, after how long; nil if nothing is left to undo. An empty word
 	// says that it could not.
-	do func(*World, context.Context) (what string, after time.Duration, undo func(context.Context) error)
+	do func(mishaps, context.Context) (what string, after time.Duration, undo func(context.Context) error)
 }
 
 var troubles = []trouble{
-	{"kill the controller", 14, (*World).killController},
-	{"kill an agent", 14, (*World).killAgent},
-	{"power off a node", 8, (*World).powerOff},
-	{"cut an agent off", 12, (*World).cutAgent},
-	{"break watches", 14, (*World).breakWatches},
-	{"disconnect a hypervisor", 10, (*World).disconnect},
-	{"let calls fail", 14, (*World).failCalls},
-	{"lose hypervisor events", 8, (*World).loseEvents},
-	{"break a migration's link", 12, (*World).breakLink},
-	{"end a guest", 6, (*World).endGuest},
+	{"kill the controller", 14, mishaps.killController},
+	{"kill an agent", 14, mishaps.killAgent},
+	{"power off a node", 8, mishaps.powerOff},
+	{"cut an agent off", 12, mishaps.cutAgent},
+	{"break watches", 14, mishaps.breakWatches},
+	{"disconnect a hypervisor", 10, mishaps.disconnect},
+	{"let calls fail", 14, mishaps.failCalls},
+	{"lose hypervisor events", 8, mishaps.loseEvents},
+	{"break a migration's link", 12, mishaps.breakLink},
+	{"end a guest", 6, mishaps.endGuest},
 }
 
+// mishaps are what goes wrong in a world.
+type mishaps struct{ *World }
+
 // misfortune lets one thing go wrong.
-func (w *World) misfortune(ctx context.Context) (after time.Duration, undo func(context.Context) error) {
+func (w mishaps) misfortune(ctx context.Context) (after time.Duration, undo func(context.Context) error) {
 	all := 0
 	for _, t := range troubles {
 		all += t.weight
@@ -118,7 +144,7 @@ func (w *World) misfortune(ctx context.Context) (after time.Duration, undo func(
 }
 
 // live is a node with power, whose agent is not down for another reason; nil if there is none.
-func (w *World) live() *node {
+func (w mishaps) live() *node {
 	up := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.up || n.agent == nil || !n.agent.started() })
 	if len(up) == 0 {
 		return nil
@@ -126,7 +152,7 @@ func (w *World) live() *node {
 	return up[w.choose(len(up))]
 }
 
-func (w *World) killController(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) killController(context.Context) (string, time.Duration, func(context.Context) error) {
 	if w.ctl == nil || !w.ctl.started() {
 		return "", 0, nil
 	}
@@ -136,7 +162,7 @@ func (w *World) killController(context.Context) (string, time.Duration, func(con
 	return "it", w.around(10 * time.Second), func(context.Context) error { return w.startController() }
 }
 
-func (w *World) killAgent(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) killAgent(context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -155,14 +181,14 @@ func (w *World) killAgent(context.Context) (string, time.Duration, func(context.
 }
 
 // await waits for the end of a process: the next one of a node takes its lock.
-func (w *World) await(p *process) {
+func (w mishaps) await(p *process) {
 	if i := slices.Index(w.others, p); i >= 0 {
 		<-p.ended
 		w.others = slices.Delete(w.others, i, i+1)
 	}
 }
 
-func (w *World) powerOff(ctx context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) powerOff(ctx context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -191,7 +217,7 @@ func (w *World) powerOff(ctx context.Context) (string, time.Duration, func(conte
 	}
 }
 
-func (w *World) cutAgent(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) cutAgent(context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -207,7 +233,7 @@ func (w *World) cutAgent(context.Context) (string, time.Duration, func(context.C
 	}
 }
 
-func (w *World) breakWatches(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) breakWatches(context.Context) (string, time.Duration, func(context.Context) error) {
 	if n := w.live(); n != nil && w.choose(2) == 0 {
 		n.agent.access.BreakWatches()
 		return n.name, 0, nil
@@ -219,7 +245,7 @@ func (w *World) breakWatches(context.Context) (string, time.Duration, func(conte
 	return "the controller", 0, nil
 }
 
-func (w *World) disconnect(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) disconnect(context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -233,7 +259,7 @@ func (w *World) disconnect(context.Context) (string, time.Duration, func(context
 
 var errByChance = errors.New("it failed by chance")
 
-func (w *World) failCalls(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) failCalls(context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -249,7 +275,7 @@ func (w *World) failCalls(context.Context) (string, time.Duration, func(context.
 	}
 }
 
-func (w *World) loseEvents(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) loseEvents(context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil
@@ -262,7 +288,7 @@ func (w *World) loseEvents(context.Context) (string, time.Duration, func(context
 }
 
 // breakLink lets the way between two nodes break, at once or at the worst moment of the next migration.
-func (w *World) breakLink(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) breakLink(context.Context) (string, time.Duration, func(context.Context) error) {
 	from, to := w.live(), w.live()
 	if from == nil || from == to {
 		return "", 0, nil
@@ -290,7 +316,7 @@ func (w *World) breakLink(context.Context) (string, time.Duration, func(context.
 }
 
 // endGuest lets a guest end by itself.
-func (w *World) endGuest(ctx context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) endGuest(ctx context.Context) (string, time.Duration, func(context.Context) error) {
 	n := w.live()
 	if n == nil {
 		return "", 0, nil

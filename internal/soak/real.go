@@ -210,7 +210,7 @@ func (r *Real) window(ctx context.Context) (Sample, error) {
 func (r *Real) until(ctx context.Context, what string, wrong func(*sight) []string) error {
 	var last []string
 	for begun := time.Now(); time.Since(begun) < realRest && ctx.Err() == nil; time.Sleep(realLook) {
-		g, err := r.daemon.gauges(ctx)
+		g, err := r.daemon.Metrics(ctx)
 		if err != nil {
 			return err
 		}

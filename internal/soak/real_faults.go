@@ -62,7 +62,7 @@ func (r *Real) killDaemon(ctx context.Context) (time.Duration, func(context.Cont
 	if time.Since(r.begun) > time.Duration(killing*float64(r.o.Duration)) {
 		return 0, nil, nil
 	}
-	if err := r.daemon.program.Kill(); err != nil {
+	if err := r.daemon.Kill(); err != nil {
 		return 0, nil, err
 	}
 	return 0, nothing, r.startDaemon(ctx)

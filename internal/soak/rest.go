@@ -260,9 +260,7 @@ const (
 
 // sample measures, with nothing left but what was there at first.
 func (w *World) sample(requests float64, writes, events, ops int) Sample {
-	w.mu.Lock()
-	w.steps = nil
-	w.mu.Unlock()
+	w.forget()
 	clear(w.watch.history)
 	w.api.Compact()
 	w.watch.writes.Forget(time.Now())

@@ -103,15 +103,9 @@ func (w *World) window(ctx context.Context, length time.Duration) (Sample, error
 	return w.sample(requests, w.watch.writes.Total()-writes, w.watch.events.Total()-events, w.ops-ops), nil
 }
 
-func (w *World) setWild(wild bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.wild = wild
-}
-
 // stir does operations and lets things go wrong for that long, and then undoes what went wrong.
 func (w *World) stir(ctx context.Context, length time.Duration) error {
-	w.setWild(true)
+	w.fates.setWild(true)
 	end := time.Now().Add(length)
 	var undo []later
 	operation, fault := time.Now(), time.Now().Add(w.around(w.o.FaultPause))
@@ -131,7 +125,7 @@ func (w *World) stir(ctx context.Context, length time.Duration) error {
 			operation = now.Add(w.around(w.o.Pause))
 		}
 		if !now.Before(fault) {
-			if after, do := w.misfortune(ctx); do != nil {
+			if after, do := (mishaps{w}).misfortune(ctx); do != nil {
 				undo = append(undo, later{now.Add(after), do})
 			}
 			fault = now.Add(w.around(w.o.FaultPause))
@@ -143,7 +137,7 @@ func (w *World) stir(ctx context.Context, length time.Duration) error {
 		next := slices.MinFunc(append(slices.Clone(undo), later{at: operation}, later{at: fault}, later{at: end}), func(a, b later) int { return a.at.Compare(b.at) })
 		time.Sleep(max(time.Until(next.at), time.Millisecond))
 	}
-	w.setWild(false)
+	w.fates.setWild(false)
 	_, err := undone(ctx, undo, end.Add(24*time.Hour))
 	w.note("no more faults")
 	return err

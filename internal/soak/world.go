@@ -67,7 +67,6 @@ type World struct {
 	o      Options
 	scheme *runtime.Scheme
 	api    *memapi.Server
-	begun  time.Time
 	user   *User
 	admin  client.Client
 	nodes  []*node
@@ -83,11 +82,8 @@ type World struct {
 	beside sync.WaitGroup
 	failed chan error
 
-	mu    sync.Mutex
-	rnd   *rand.Rand // guarded by mu
-	wild  bool       // requests go wrong; guarded by mu
-	steps []string   // guarded by mu
-
+	journal
+	fates fates
 	watch invariants
 	ops   int
 	// plan says what is done and what goes wrong, for the goroutine of Run alone.
@@ -111,7 +107,10 @@ func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
 // NewWorld starts a cluster.
 func NewWorld(ctx context.Context, o Options) (*World, error) {
-	w := &World{o: o, begun: time.Now(), rnd: rand.New(rand.NewPCG(o.Seed, 1)), plan: rand.New(rand.NewPCG(o.Seed, 3)), failed: make(chan error, 1), faulted: map[string]int{}}
+	w := &World{
+		o: o, journal: journal{begun: time.Now(), log: o.Log}, fates: fates{rnd: rand.New(rand.NewPCG(o.Seed, 1))},
+		plan: rand.New(rand.NewPCG(o.Seed, 3)), failed: make(chan error, 1), faulted: map[string]int{},
+	}
 	w.watch.init(w)
 	var err error
 	if w.scheme, err = newScheme(); err != nil {
@@ -201,7 +200,7 @@ func newManager(c *rest.Config, scheme *runtime.Scheme) (ctrl.Manager, error) {
 func (w *World) access(name string) *memapi.Access {
 	w.made++
 	a := w.api.Access(fmt.Sprintf("%s#%d", name, w.made))
-	a.SetFaults(&memapi.Faults{Request: w.requestFate, Event: w.eventFate})
+	a.SetFaults(&memapi.Faults{Request: w.fates.request, Event: w.fates.event})
 	return a
 }
 
@@ -299,13 +298,6 @@ func (w *World) node(name string) *node {
 	return nil
 }
 
-// random is a number below n.
-func (w *World) random(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rnd.IntN(n)
-}
-
 // choose is a number below n that only the seed says, around a time whose mean that is.
 func (w *World) choose(n int) int { return w.plan.IntN(n) }
 
@@ -321,24 +313,39 @@ func (w *World) fail(err error) {
 	}
 }
 
-// note keeps a step for those who want to know how a failure came about.
-func (w *World) note(format string, args ...any) {
-	line := fmt.Sprintf("%s %s", time.Since(w.begun).Round(time.Millisecond), fmt.Sprintf(format, args...))
-	w.mu.Lock()
-	if w.steps = append(w.steps, line); len(w.steps) > stepsKept {
-		w.steps = w.steps[1:]
+// journal has the last steps, for those who want to know how a failure came about.
+type journal struct {
+	begun time.Time
+	log   func(format string, args ...any) // nil logs nothing
+
+	mu    sync.Mutex
+	steps []string
+}
+
+// note keeps a step.
+func (j *journal) note(format string, args ...any) {
+	line := fmt.Sprintf("%s %s", time.Since(j.begun).Round(time.Millisecond), fmt.Sprintf(format, args...))
+	j.mu.Lock()
+	if j.steps = append(j.steps, line); len(j.steps) > stepsKept {
+		j.steps = j.steps[1:]
 	}
-	w.mu.Unlock()
-	if w.o.Log != nil {
-		w.o.Log("%s", line)
+	j.mu.Unlock()
+	if j.log != nil {
+		j.log("%s", line)
 	}
 }
 
+func (j *journal) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.steps = nil
+}
+
 // Steps are the last steps.
-func (w *World) Steps() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.steps...)
+func (j *journal) Steps() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]string(nil), j.steps...)
 }
 
 // Close ends everything and waits for it.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds all manifests of virtloom's daemons, for kustomize, as one flat file and for
-// programs:
+// Package config holds all manifests of virtloom's daemons, for kustomize and for programs; "refdaemon manifests" prints them
+// as one file:
 //
 //	crd           definitions of KubeVirt's kinds, for clusters without KubeVirt
 //	rbac          namespaces, accounts, roles and the policies that restrict them
 //	controller    the Deployment of "refdaemon controller", its disruption budget, priority and network policies
 //	node          the DaemonSet of "refdaemon node", its priority and network policies
 //	webhook       a component: the controller defaults and validates VMIs, and judges evictions of their Pods
-//	default       all of the above; virtloom.yaml is the same as one file
+//	default       all of the above
 //	certificates  a component: cert-manager issues the webhook certificate instead of the controller
 //	complete      the default with certificates
 //
@@ -16,8 +16,7 @@
 package config
 
 import (
-	"bytes"
-	_ "embed" // for the manifests
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -26,18 +25,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-//go:embed virtloom.yaml
-var flat []byte
+//go:embed default/*.yaml crd/*.yaml rbac/*.yaml controller/*.yaml node/*.yaml webhook/*.yaml
+var files embed.FS
 
 // longestPrefix is the number of bytes in which a decoder distinguishes YAML from JSON.
 const longestPrefix = 4096
 
-// Manifests returns all objects of virtloom.yaml in an order in which they can be created. Every call decodes them anew,
-// so the caller may modify them.
+// Manifests returns all objects of folder default, as kustomize builds them, in an order in which they can be created. Every
+// call decodes them anew, so the caller may modify them.
 func Manifests() ([]*unstructured.Unstructured, error) {
-	objects, err := Decode(bytes.NewReader(flat))
+	objects, err := build(files, "default", nil)
 	if err != nil {
-		return nil, fmt.Errorf("manifests in virtloom.yaml: %w", err)
+		return nil, fmt.Errorf("manifests: %w", err)
 	}
 	return objects, nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -106,7 +105,7 @@ func (w *world) apply(t *testing.T, text []byte, flags ...string) {
 // TestManifests_InCluster installs everything in a real control plane and runs the daemons with the accounts of their Pods.
 func TestManifests_InCluster(t *testing.T) {
 	w := newWorld(t)
-	flat, err := os.ReadFile("virtloom.yaml")
+	flat, err := exec.CommandContext(t.Context(), w.binary, "manifests").Output()
 	must(t, err)
 	w.apply(t, flat)
 	if !t.Run("every Pod is admitted", w.testPods) {
