@@ -132,7 +132,7 @@ func (c *Client) Watch(ctx context.Context) (<-chan domain.Event, error) {
 type guestAgent struct{ *channel }
 
 // GuestInfo implements domain.GuestAgent.
-func (c guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+func (c *guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
 	g, err := about(ctx, c.channel, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, longTimeout})
 	if err != nil {
 		return domain.GuestInfo{}, err
@@ -141,26 +141,26 @@ func (c guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInf
 }
 
 // Freeze implements domain.GuestAgent.
-func (c guestAgent) Freeze(ctx context.Context, name string) error {
+func (c *guestAgent) Freeze(ctx context.Context, name string) error {
 	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Freeze, question{"freeze", name, extendedTimeout})
 	return err
 }
 
 // Thaw implements domain.GuestAgent.
-func (c guestAgent) Thaw(ctx context.Context, name string) error {
+func (c *guestAgent) Thaw(ctx context.Context, name string) error {
 	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Thaw, question{"thaw", name, longTimeout})
 	return err
 }
 
 // SetTime implements domain.GuestAgent.
-func (c guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
+func (c *guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
 	req := &launcherpb.SetTimeRequest{Domain: name, Now: toNanos(now)}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.SetTime, req, question{"set time", name, longTimeout})
 	return err
 }
 
 // AgentCommand implements domain.GuestAgent.
-func (c guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
+func (c *guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
 	req := &launcherpb.AgentCommandRequest{Domain: name, Command: command}
 	a, err := ask(ctx, c.channel, launcherpb.LauncherClient.AgentCommand, req, question{"agent command", name, longTimeout})
 	return a.GetAnswer(), err
@@ -185,14 +185,14 @@ func (c *Client) MemoryModel(ctx context.Context, arch string) (domain.MemoryMod
 type snapshotter struct{ *channel }
 
 // TakeSnapshot implements domain.Snapshotter.
-func (c snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (c *snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: snapshotToWire(s)}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TakeSnapshot, req, question{"take snapshot", name, extendedTimeout})
 	return err
 }
 
 // Snapshots implements domain.Snapshotter.
-func (c snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+func (c *snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
 	s, err := about(ctx, c.channel, launcherpb.LauncherClient.Snapshots, question{"snapshots", name, shortTimeout})
 	if err != nil {
 		return nil, err
@@ -201,14 +201,14 @@ func (c snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snaps
 }
 
 // RevertSnapshot implements domain.Snapshotter.
-func (c snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+func (c *snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.RevertSnapshot, req, question{"revert snapshot", name, extendedTimeout})
 	return err
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (c snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+func (c *snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
 	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.DeleteSnapshot, req, question{"delete snapshot", name, extendedTimeout})
 	return err

@@ -24,12 +24,12 @@ type migrator struct{ *channel }
 // Migrate implements domain.Migrator. If the channel breaks the migration continues, and the error
 // is [domain.ErrDisconnected]. A later call for the migration of the same UID joins it, or returns
 // its outcome.
-func (c migrator) Migrate(ctx context.Context, req domain.MigrationRequest) error {
+func (c *migrator) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	return c.MigrateTelling(ctx, req, 0, nil)
 }
 
 // MigrateTelling is Migrate, and reports the progress at the given interval.
-func (c migrator) MigrateTelling(ctx context.Context, req domain.MigrationRequest, every time.Duration, report func(domain.Progress)) error {
+func (c *migrator) MigrateTelling(ctx context.Context, req domain.MigrationRequest, every time.Duration, report func(domain.Progress)) error {
 	const op = "migrate"
 	s, err := c.session(ctx, op, req.Domain)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c migrator) MigrateTelling(ctx context.Context, req domain.MigrationReques
 
 // cancelMigration cancels a migration. If that fails the channel is broken, and the migration's
 // stream ends as well.
-func (c migrator) cancelMigration(ctx context.Context, s *session, m *launcherpb.MigrateRequest) {
+func (c *migrator) cancelMigration(ctx context.Context, s *session, m *launcherpb.MigrateRequest) {
 	ctx, end := context.WithTimeout(ctx, longTimeout)
 	defer end()
 	_, err := s.api.CancelMigration(s.speak(ctx), &launcherpb.CancelMigrationRequest{Domain: m.Domain, Id: m.Id})
@@ -97,7 +97,7 @@ func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.Mi
 }
 
 // MigrationProgress implements domain.Migrator.
-func (c migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+func (c *migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
 	p, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, shortTimeout})
 	if err != nil {
 		return domain.Progress{}, err
@@ -106,26 +106,26 @@ func (c migrator) MigrationProgress(ctx context.Context, name string) (domain.Pr
 }
 
 // AbortMigration implements domain.Migrator.
-func (c migrator) AbortMigration(ctx context.Context, name string) error {
+func (c *migrator) AbortMigration(ctx context.Context, name string) error {
 	_, err := about(ctx, c.channel, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, longTimeout})
 	return err
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
-func (c migrator) SwitchToPostCopy(ctx context.Context, name string) error {
+func (c *migrator) SwitchToPostCopy(ctx context.Context, name string) error {
 	_, err := about(ctx, c.channel, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, longTimeout})
 	return err
 }
 
 // SetMaxDowntime implements domain.MigrationTuner.
-func (c migrator) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
+func (c *migrator) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
 	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_MaxDowntime{MaxDowntime: int64(d)}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set maximum downtime", name, longTimeout})
 	return err
 }
 
 // SetMigrationBandwidth implements domain.MigrationTuner.
-func (c migrator) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+func (c *migrator) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_BandwidthMib{BandwidthMib: mib}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.TuneMigration, req, question{"set migration bandwidth", name, longTimeout})
 	return err
@@ -134,7 +134,7 @@ func (c migrator) SetMigrationBandwidth(ctx context.Context, name string, mib ui
 // MigrationSockets implements domain.SocketMigrator. The outside paths lead through the open folder
 // of the channel's socket: they mean the same folder whatever a Pod does to its paths, and fit into
 // a socket's address.
-func (c migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+func (c *migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	m, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, shortTimeout})
 	if err != nil {
 		return domain.Sockets{}, err
@@ -152,7 +152,7 @@ func (c migrator) MigrationSockets(ctx context.Context, name string) (domain.Soc
 // seen is a path of the launcher as seen from the node, at most so deep in its folder. A symbolic
 // link on the way is refused now; later the Pod may create one anywhere. Sockets therefore are in
 // the folder or in one directly in it, which their users open without following a link.
-func (c migrator) seen(shared, path string, depth int) (string, error) {
+func (c *migrator) seen(shared, path string, depth int) (string, error) {
 	below, err := filepath.Rel(shared, path)
 	if err != nil || below == ".." || strings.HasPrefix(below, "../") {
 		return "", fmt.Errorf("%q is not in the launcher's folder %q: %w", path, shared, domain.ErrInvalid)
@@ -171,7 +171,7 @@ func (c migrator) seen(shared, path string, depth int) (string, error) {
 // FinalizeMigration completes the guest's arrival by a migration: its clock is set, if it has an
 // agent and now is not zero, and the links of the interfaces with those aliases go down and up, so
 // that the network learns their location.
-func (c migrator) FinalizeMigration(ctx context.Context, name string, now time.Time, refresh []string) error {
+func (c *migrator) FinalizeMigration(ctx context.Context, name string, now time.Time, refresh []string) error {
 	req := &launcherpb.FinalizeMigrationRequest{Domain: name, Now: toNanos(now), RefreshLinks: refresh}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.FinalizeMigration, req, question{"finalize migration", name, longTimeout})
 	return err

@@ -79,7 +79,7 @@ type guestAgent struct{ *connection }
 
 // GuestInfo implements domain.GuestAgent. While the file systems are frozen the agent reports
 // nothing else.
-func (d guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+func (d *guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
 	return talk(ctx, d.connection, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
 		info, err := a.about()
 		if err != nil {
@@ -102,7 +102,7 @@ func (d guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInf
 }
 
 // Freeze implements domain.GuestAgent.
-func (d guestAgent) Freeze(ctx context.Context, name string) error {
+func (d *guestAgent) Freeze(ctx context.Context, name string) error {
 	_, err := talk(ctx, d.connection, "freeze", name, func(a agent) (struct{}, error) {
 		// An agent that has frozen the file systems does not know the command.
 		frozen, err := a.frozen(domain.GuestInfo{Commands: []string{freezeStatus}})
@@ -118,7 +118,7 @@ func (d guestAgent) Freeze(ctx context.Context, name string) error {
 }
 
 // Thaw implements domain.GuestAgent.
-func (d guestAgent) Thaw(ctx context.Context, name string) error {
+func (d *guestAgent) Thaw(ctx context.Context, name string) error {
 	_, err := talk(ctx, d.connection, "thaw", name, func(a agent) (struct{}, error) {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
@@ -129,7 +129,7 @@ func (d guestAgent) Thaw(ctx context.Context, name string) error {
 }
 
 // SetTime implements domain.GuestAgent.
-func (d guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
+func (d *guestAgent) SetTime(ctx context.Context, name string, now time.Time) error {
 	_, err := talk(ctx, d.connection, "set the guest's time", name, func(a agent) (struct{}, error) {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
@@ -140,7 +140,7 @@ func (d guestAgent) SetTime(ctx context.Context, name string, now time.Time) err
 }
 
 // AgentCommand implements domain.GuestAgent.
-func (d guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
+func (d *guestAgent) AgentCommand(ctx context.Context, name, command string) (string, error) {
 	verb, err := commandName(command)
 	if err != nil {
 		return "", err

@@ -14,7 +14,7 @@ import (
 )
 
 // Capabilities implements domain.CapabilitiesReader.
-func (d node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
+func (d *node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
 	host, err := d.Host(ctx)
 	if err != nil {
 		return domain.Capabilities{}, err

@@ -24,7 +24,7 @@ type consoleOpener struct{ *connection }
 // OpenConsole implements domain.ConsoleOpener. It connects to a console on a socket, as
 // convert.Convert makes them, directly, see [Options.Root]; to one on a terminal through the
 // daemon.
-func (d consoleOpener) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
+func (d *consoleOpener) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
 	const op = "open console"
 	serial, err := read(ctx, d.connection, op, name, func(c *virt.Connect) (s *libvirtxml.DomainSerial, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
@@ -82,7 +82,7 @@ func aliasOf(a *libvirtxml.DomainAlias) string {
 }
 
 // dialConsole connects to QEMU's socket.
-func (d consoleOpener) dialConsole(ctx context.Context, name, path string) (io.ReadWriteCloser, error) {
+func (d *consoleOpener) dialConsole(ctx context.Context, name, path string) (io.ReadWriteCloser, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(d.opts.Root, path))
 	switch {
@@ -95,7 +95,7 @@ func (d consoleOpener) dialConsole(ctx context.Context, name, path string) (io.R
 }
 
 // streamConsole opens a stream on a connection of its own.
-func (d consoleOpener) streamConsole(op string, key deviceKey) (io.ReadWriteCloser, error) {
+func (d *consoleOpener) streamConsole(op string, key deviceKey) (io.ReadWriteCloser, error) {
 	c, err := d.ownConnection(op, key.domain)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 type node struct{ *connection }
 
 // Host implements domain.Hypervisor. The answer is kept as long as the connection.
-func (d node) Host(ctx context.Context) (domain.Host, error) {
+func (d *node) Host(ctx context.Context) (domain.Host, error) {
 	const op = "describe host"
 	if ctx.Err() != nil {
 		return domain.Host{}, ended(ctx, op, "")
@@ -102,7 +102,7 @@ func version(v uint32) string {
 }
 
 // kvm decides whether KVM can run a real guest, and returns the reason.
-func (d node) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
+func (d *node) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
 	switch d.opts.KVM {
 	case KVMOn:
 		return true, "switched on by configuration"

@@ -42,7 +42,7 @@ func memoryProbe(arch string, model domain.MemoryModel) *libvirtxml.Domain {
 }
 
 // MemoryModel implements domain.MemoryHotplugger: it returns the first model the emulator has.
-func (d node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
+func (d *node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
 	return read(ctx, d.connection, "find memory model", "", func(c *virt.Connect) (domain.MemoryModel, error) {
 		kind, err := c.GetType()
 		if err != nil {

@@ -27,7 +27,7 @@ type migrator struct{ *connection }
 // Migrate implements domain.Migrator, peer to peer: the local daemon connects to the remote one. It
 // has a connection of its own, and other operations on the domain do not wait for it; libvirt
 // itself refuses conflicting ones.
-func (d migrator) Migrate(ctx context.Context, req domain.MigrationRequest) error {
+func (d *migrator) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	const op = "migrate"
 	if ctx.Err() != nil {
 		return ended(ctx, op, req.Domain)
@@ -68,7 +68,7 @@ func (d migrator) Migrate(ctx context.Context, req domain.MigrationRequest) erro
 
 // cancel aborts until the migration has returned. A job that has not begun cannot be aborted yet,
 // nor that of a guest that runs at the destination by post-copy, which is awaited.
-func (d migrator) cancel(ctx context.Context, name string, migrated <-chan error) error {
+func (d *migrator) cancel(ctx context.Context, name string, migrated <-chan error) error {
 	// The caller's context has ended; this one only carries its values.
 	ctx = context.WithoutCancel(ctx)
 	tick := time.NewTicker(abortRetry)
@@ -86,7 +86,7 @@ func (d migrator) cancel(ctx context.Context, name string, migrated <-chan error
 }
 
 // cancelled returns the outcome of a migration that was to be aborted.
-func (d migrator) cancelled(ctx context.Context, name string, err error) error {
+func (d *migrator) cancelled(ctx context.Context, name string, err error) error {
 	if err == nil || errors.Is(err, domain.ErrMigrationAborted) || errors.Is(err, domain.ErrDisconnected) {
 		return err
 	}
@@ -98,7 +98,7 @@ func (d migrator) cancelled(ctx context.Context, name string, err error) error {
 
 // abroad reports whether the guest runs at the destination by post-copy, with or without a
 // connection to the rest of its memory here.
-func (d migrator) abroad(ctx context.Context, name string) (bool, error) {
+func (d *migrator) abroad(ctx context.Context, name string) (bool, error) {
 	return read(ctx, d.connection, "get state", name, func(c *virt.Connect) (abroad bool, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			st, reason, err := dom.GetState()
@@ -116,7 +116,7 @@ func inPostCopy(st virt.DomainState, reason int) bool {
 }
 
 // AbortMigration implements domain.Migrator.
-func (d migrator) AbortMigration(ctx context.Context, name string) error {
+func (d *migrator) AbortMigration(ctx context.Context, name string) error {
 	err := d.abort(ctx, name)
 	if err == nil || !errors.Is(err, domain.ErrInvalidState) {
 		d.migrations.abort(name) // also one that has not begun, or began again
@@ -130,7 +130,7 @@ func (d migrator) AbortMigration(ctx context.Context, name string) error {
 }
 
 // abort tries once.
-func (d migrator) abort(ctx context.Context, name string) error {
+func (d *migrator) abort(ctx context.Context, name string) error {
 	_, err := read(ctx, d.connection, "abort migration", name, func(c *virt.Connect) (struct{}, error) {
 		return struct{}{}, withDomain(c, name, func(dom *virt.Domain) error {
 			err := dom.AbortJob()
@@ -191,12 +191,12 @@ func (m *migrations) abort(name string) bool {
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
-func (d migrator) SwitchToPostCopy(ctx context.Context, name string) error {
+func (d *migrator) SwitchToPostCopy(ctx context.Context, name string) error {
 	return d.onMigration(ctx, "switch to post-copy", name, func(dom *virt.Domain) error { return dom.MigrateStartPostCopy(0) })
 }
 
 // SetMaxDowntime implements domain.MigrationTuner.
-func (d migrator) SetMaxDowntime(ctx context.Context, name string, to time.Duration) error {
+func (d *migrator) SetMaxDowntime(ctx context.Context, name string, to time.Duration) error {
 	const op = "set the maximum downtime"
 	if to <= 0 || to > migrate.MaxDowntimeCeiling {
 		return fmt.Errorf("libvirt: %s %s: Invalid value: %s is not within 1 ms and %s: %w", op, name, to, migrate.MaxDowntimeCeiling, domain.ErrInvalid)
@@ -206,7 +206,7 @@ func (d migrator) SetMaxDowntime(ctx context.Context, name string, to time.Durat
 
 // SetMigrationBandwidth implements domain.MigrationTuner, before the switch to post-copy and after
 // it.
-func (d migrator) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+func (d *migrator) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	return d.onMigration(ctx, "limit the bandwidth", name, func(dom *virt.Domain) error {
 		if err := dom.MigrateSetMaxSpeed(orUnlimited(mib), 0); err != nil {
 			return err
@@ -216,7 +216,7 @@ func (d migrator) SetMigrationBandwidth(ctx context.Context, name string, mib ui
 }
 
 // onMigration runs f if the domain is being migrated away.
-func (d migrator) onMigration(ctx context.Context, op, name string, f func(*virt.Domain) error) error {
+func (d *migrator) onMigration(ctx context.Context, op, name string, f func(*virt.Domain) error) error {
 	_, err := read(ctx, d.connection, op, name, func(c *virt.Connect) (struct{}, error) {
 		return struct{}{}, withDomain(c, name, func(dom *virt.Domain) error {
 			i, err := dom.GetJobStats(0)

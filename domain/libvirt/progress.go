@@ -14,7 +14,7 @@ import (
 
 // MigrationProgress implements domain.Migrator. libvirt remembers the last migration of a domain,
 // at either end, until the domain is undefined or another job ends.
-func (d migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+func (d *migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
 	return read(ctx, d.connection, "get migration progress", name, func(c *virt.Connect) (p domain.Progress, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			i, err := dom.GetJobStats(0)

@@ -22,7 +22,7 @@ type snapshotter struct{ *connection }
 // TakeSnapshot implements domain.Snapshotter by internal snapshots, which need disks of a format
 // that supports them (qcow2). External ones would leave the domain on new files, which are not in
 // its spec.
-func (d snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (d *snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	const op = "take snapshot"
 	if s.Name == "" {
 		return fmt.Errorf("libvirt: %s of %s: name: Required value: %w", op, name, domain.ErrInvalid)
@@ -74,7 +74,7 @@ func withSnapshot(dom *virt.Domain, name string, f func(*virt.DomainSnapshot) er
 }
 
 // Snapshots implements domain.Snapshotter.
-func (d snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+func (d *snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
 	return read(ctx, d.connection, "list snapshots", name, func(c *virt.Connect) (out []domain.Snapshot, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			// Parents come first: times have a resolution of seconds.
@@ -125,7 +125,7 @@ func keepsMemory(x *libvirtxml.DomainSnapshot) bool {
 
 // RevertSnapshot implements domain.Snapshotter. libvirt restores the definition as well, with the
 // metadata in it; the current metadata is put back.
-func (d snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+func (d *snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	return operate(ctx, d.connection, "revert to snapshot", name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {
 			now, err := parsed(dom, 0)
@@ -150,7 +150,7 @@ func (d snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) 
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (d snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+func (d *snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
 	return operate(ctx, d.connection, "delete snapshot", name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {
 			err := withSnapshot(dom, snapshot, func(s *virt.DomainSnapshot) error { return s.Delete(0) })

@@ -32,7 +32,7 @@ var systemSockets = []string{"/var/run/libvirt/libvirt-sock", "/var/run/libvirt/
 // guest connect to those of the proxy, so a folder that is made here belongs to the user that the
 // daemon runs QEMU as, and to nobody else (0700); root, as which the daemon and the proxy run,
 // needs no permission. An existing folder is left as it is.
-func (d migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+func (d *migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	const op = "find the sockets for a migration"
 	control, err := d.controlSocket()
 	if err != nil {
@@ -60,7 +60,7 @@ func (d migrator) MigrationSockets(ctx context.Context, name string) (domain.Soc
 	return out, nil
 }
 
-func (d migrator) root() string {
+func (d *migrator) root() string {
 	if d.opts.Root == "" {
 		return "/"
 	}
@@ -68,7 +68,7 @@ func (d migrator) root() string {
 }
 
 // controlSocket returns the path of the daemon's own socket, as this process sees it.
-func (d migrator) controlSocket() (string, error) {
+func (d *migrator) controlSocket() (string, error) {
 	u, err := url.Parse(d.uri)
 	if err != nil {
 		return "", fmt.Errorf("the URI of the connection: %w", err)

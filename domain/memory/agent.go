@@ -21,7 +21,7 @@ type guestAgents struct{ *state }
 // SetGuestInfo gives a domain an agent that reports info, or removes it with nil. The agent
 // persists when the domain ends and starts again. Watchers are notified, as of an agent that
 // connects or disconnects. It returns false if there is no such domain.
-func (h guestAgents) SetGuestInfo(name string, info *domain.GuestInfo) bool {
+func (h *guestAgents) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]
@@ -39,7 +39,7 @@ func (h guestAgents) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 
 // SetAgents gives every domain that is started from now on an agent that reports info, or none with
 // nil.
-func (h guestAgents) SetAgents(info *domain.GuestInfo) {
+func (h *guestAgents) SetAgents(info *domain.GuestInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.agents = nil
@@ -51,14 +51,14 @@ func (h guestAgents) SetAgents(info *domain.GuestInfo) {
 
 // OnAgentCommand makes answer reply to the commands sent to agents. Without it the agent answers
 // guest-ping, and others it has enabled with an empty object.
-func (h guestAgents) OnAgentCommand(answer func(name, command string) (string, error)) {
+func (h *guestAgents) OnAgentCommand(answer func(name, command string) (string, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.command = answer
 }
 
 // GuestInfo implements domain.GuestAgent.
-func (h guestAgents) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+func (h *guestAgents) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
 	var out domain.GuestInfo
 	err := h.talk(ctx, "GuestInfo", name, func(g *guest) error {
 		out = copyInfo(*g.agent)
@@ -69,7 +69,7 @@ func (h guestAgents) GuestInfo(ctx context.Context, name string) (domain.GuestIn
 }
 
 // Freeze implements domain.GuestAgent.
-func (h guestAgents) Freeze(ctx context.Context, name string) error {
+func (h *guestAgents) Freeze(ctx context.Context, name string) error {
 	return h.talk(ctx, "Freeze", name, func(g *guest) error {
 		g.frozen = true
 		return nil
@@ -77,7 +77,7 @@ func (h guestAgents) Freeze(ctx context.Context, name string) error {
 }
 
 // Thaw implements domain.GuestAgent.
-func (h guestAgents) Thaw(ctx context.Context, name string) error {
+func (h *guestAgents) Thaw(ctx context.Context, name string) error {
 	return h.talk(ctx, "Thaw", name, func(g *guest) error {
 		g.frozen = false
 		return nil
@@ -85,12 +85,12 @@ func (h guestAgents) Thaw(ctx context.Context, name string) error {
 }
 
 // SetTime implements domain.GuestAgent.
-func (h guestAgents) SetTime(ctx context.Context, name string, _ time.Time) error {
+func (h *guestAgents) SetTime(ctx context.Context, name string, _ time.Time) error {
 	return h.talk(ctx, "SetTime", name, func(*guest) error { return nil })
 }
 
 // AgentCommand implements domain.GuestAgent.
-func (h guestAgents) AgentCommand(ctx context.Context, name, command string) (string, error) {
+func (h *guestAgents) AgentCommand(ctx context.Context, name, command string) (string, error) {
 	var c struct {
 		Execute string `json:"execute"`
 	}
@@ -113,7 +113,7 @@ func (h guestAgents) AgentCommand(ctx context.Context, name, command string) (st
 }
 
 // talk is a call to the agent of a domain.
-func (h guestAgents) talk(ctx context.Context, call, name string, f func(*guest) error) error {
+func (h *guestAgents) talk(ctx context.Context, call, name string, f func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
 		var err error

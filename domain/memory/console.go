@@ -17,7 +17,7 @@ import (
 type consoles struct{ *state }
 
 // Print makes the guest write to its serial console. The text is lost unless the console is open.
-func (h consoles) Print(name, text string) bool {
+func (h *consoles) Print(name, text string) bool {
 	return h.running(name, func(g *guest) {
 		if g.console != nil {
 			g.console.say(text)
@@ -27,7 +27,7 @@ func (h consoles) Print(name, text string) bool {
 
 // OpenConsole implements domain.ConsoleOpener. A domain has one console, whatever its definition,
 // and echoes input as terminals do. An alias has to be in the definition.
-func (h consoles) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
+func (h *consoles) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
 	t := newTerminal()
 	err := h.call(ctx, "OpenConsole", name, func() error {
 		g, ok := h.guests[name]

@@ -34,7 +34,7 @@ type Load struct {
 // it in passes at the rate of the [Link], each the data rewritten during the previous one, until
 // the rest fits into the maximal downtime. At first a guest rewrites nothing. The load migrates
 // with the guest. It returns false if there is no such domain, or it does not run.
-func (h connections) SetLoad(name string, l Load) bool {
+func (h *connections) SetLoad(name string, l Load) bool {
 	return h.running(name, func(g *guest) {
 		h.lockedSettle(g)
 		g.load = l

@@ -13,7 +13,7 @@ import (
 
 // lockedDevice attaches, detaches or updates a disk, a network card, a host device or
 // memory.
-func (h hardware) lockedDevice(g *guest, op domain.Operation) error {
+func (h *hardware) lockedDevice(g *guest, op domain.Operation) error {
 	alias, err := domain.DeviceAlias(op.Device)
 	if err != nil {
 		return err

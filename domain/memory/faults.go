@@ -43,7 +43,7 @@ type injection struct{ *state }
 
 // Inject puts a fault in force, before those injected earlier. remove ends it and frees blocked
 // calls; it may be called more than once.
-func (h injection) Inject(f Fault) (remove func()) {
+func (h *injection) Inject(f Fault) (remove func()) {
 	in := &fault{Fault: f, left: f.Times, removed: make(chan struct{})}
 	h.mu.Lock()
 	h.faults = append([]*fault{in}, h.faults...)
@@ -63,14 +63,14 @@ func (h injection) Inject(f Fault) (remove func()) {
 }
 
 // Calls returns the number of calls: of a verb, or of one of the names of [Fault].Call.
-func (h injection) Calls(call string) int {
+func (h *injection) Calls(call string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.calls[call]
 }
 
 // LoseEvents stops, or resumes, notifying watchers of changes.
-func (h injection) LoseEvents(lose bool) {
+func (h *injection) LoseEvents(lose bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.silent = lose
@@ -78,7 +78,7 @@ func (h injection) LoseEvents(lose bool) {
 
 // Disconnect makes all calls fail with [domain.ErrDisconnected] until Reconnect. Domains keep
 // running, and so do migrations that have begun.
-func (h injection) Disconnect() {
+func (h *injection) Disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down == nil {
@@ -89,7 +89,7 @@ func (h injection) Disconnect() {
 }
 
 // Reconnect reverts Disconnect.
-func (h injection) Reconnect() {
+func (h *injection) Reconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down == nil {

@@ -8,17 +8,17 @@ import "github.com/virtloom/virtloom/domain"
 type actions struct{ *state }
 
 // PowerOff shuts the guest down from inside.
-func (h actions) PowerOff(name string) bool {
+func (h *actions) PowerOff(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonShutdown) })
 }
 
 // Crash ends the domain's process.
-func (h actions) Crash(name string) bool {
+func (h *actions) Crash(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonCrashed) })
 }
 
 // Panic makes the guest's kernel panic, with its domain preserved.
-func (h actions) Panic(name string) bool {
+func (h *actions) Panic(name string) bool {
 	return h.running(name, func(g *guest) {
 		h.lockedStop(g, domain.ReasonPanicked)
 		g.state.Status = domain.StatusCrashed
@@ -26,7 +26,7 @@ func (h actions) Panic(name string) bool {
 }
 
 // IOError pauses the domain as an error of its storage does.
-func (h actions) IOError(name string) bool {
+func (h *actions) IOError(name string) bool {
 	return h.running(name, func(g *guest) {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonIOError
 		h.lockedEmit(name, "IOError")
@@ -34,12 +34,12 @@ func (h actions) IOError(name string) bool {
 }
 
 // IgnoreShutdown makes the guest ignore a shutdown request, or react again.
-func (h actions) IgnoreShutdown(name string, ignore bool) bool {
+func (h *actions) IgnoreShutdown(name string, ignore bool) bool {
 	return h.running(name, func(g *guest) { g.deaf = ignore })
 }
 
 // Vanish removes a domain without an event, in any state.
-func (h actions) Vanish(name string) bool {
+func (h *actions) Vanish(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.guests[name]
@@ -48,7 +48,7 @@ func (h actions) Vanish(name string) bool {
 }
 
 // SetState forces a domain into a state, for those that no call leads to.
-func (h actions) SetState(name string, s domain.Status, r domain.Reason) bool {
+func (h *actions) SetState(name string, s domain.Status, r domain.Reason) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]

@@ -37,7 +37,7 @@ var errLinkCut = errors.New("the connection to the destination broke")
 type connections struct{ *state }
 
 // Link returns the link to uri. Links are perfect and infinitely fast at first.
-func (h connections) Link(uri string) *Link {
+func (h *connections) Link(uri string) *Link {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lockedLink(uri)
@@ -53,7 +53,7 @@ func (h *state) lockedLink(uri string) *Link {
 }
 
 // Connect makes peer the destination of migrations to uri.
-func (h connections) Connect(uri string, peer *Hypervisor) {
+func (h *connections) Connect(uri string, peer *Hypervisor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lockedLink(uri).peer = peer
@@ -62,7 +62,7 @@ func (h connections) Connect(uri string, peer *Hypervisor) {
 // MigrationTakes sets how long a migration over a link without a rate of its own copies the memory
 // and the disks of a guest that does not rewrite them; at first no time. Use a [Fault] of the call
 // Migrate for one that fails before it begins.
-func (h connections) MigrationTakes(d time.Duration) {
+func (h *connections) MigrationTakes(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.takes = d

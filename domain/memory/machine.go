@@ -16,7 +16,7 @@ type hardware struct{ *state }
 // defaultDiskSize is the size of disks without one, 1 GiB.
 const defaultDiskSize = 1 << 30
 
-func (h hardware) lockedReset(g *guest, _ domain.Operation) error {
+func (h *hardware) lockedReset(g *guest, _ domain.Operation) error {
 	if !g.state.Alive() {
 		return domain.ErrInvalidState
 	}
@@ -24,7 +24,7 @@ func (h hardware) lockedReset(g *guest, _ domain.Operation) error {
 	return nil
 }
 
-func (h hardware) lockedReboot(g *guest, op domain.Operation) error {
+func (h *hardware) lockedReboot(g *guest, op domain.Operation) error {
 	switch {
 	case !g.state.Alive() || g.state.Status == domain.StatusPaused:
 		return domain.ErrInvalidState
@@ -37,14 +37,14 @@ func (h hardware) lockedReboot(g *guest, op domain.Operation) error {
 }
 
 // lockedBoot boots the guest again in the same process.
-func (h hardware) lockedBoot(g *guest) {
+func (h *hardware) lockedBoot(g *guest) {
 	g.frozen = false
 	g.reboots++
 	h.lockedEmit(g.state.Name, "Rebooted")
 }
 
 // Reboots returns how often a domain was reset or has rebooted since its start.
-func (h hardware) Reboots(name string) int {
+func (h *hardware) Reboots(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g, ok := h.guests[name]; ok {
@@ -53,7 +53,7 @@ func (h hardware) Reboots(name string) int {
 	return 0
 }
 
-func (h hardware) lockedVCPUs(g *guest, op domain.Operation) error {
+func (h *hardware) lockedVCPUs(g *guest, op domain.Operation) error {
 	if g.def.VCPU == nil {
 		g.def.VCPU = &libvirtxml.DomainVCPU{Value: 1}
 	}
@@ -80,7 +80,7 @@ func vcpus(d *libvirtxml.Domain) uint {
 	return d.VCPU.Value
 }
 
-func (h hardware) lockedResize(g *guest, op domain.Operation) error {
+func (h *hardware) lockedResize(g *guest, op domain.Operation) error {
 	disk := g.lockedDisk(op.Disk)
 	switch {
 	case !g.state.Alive():
@@ -136,7 +136,7 @@ func (g *guest) lockedGrow(key string, bytes uint64) {
 
 // GrowDevice sets the size of the block device behind a disk, which the guest does not see until
 // the disk is resized. Disks have 1 GiB at first. It returns false if there is no such disk.
-func (h hardware) GrowDevice(name, alias string, bytes uint64) bool {
+func (h *hardware) GrowDevice(name, alias string, bytes uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]

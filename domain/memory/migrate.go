@@ -57,13 +57,14 @@ func (j *job) poke() {
 type migrations struct{ *state }
 
 // Migrate implements domain.Migrator.
-func (h migrations) Migrate(ctx context.Context, req domain.MigrationRequest) error {
+func (h *migrations) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	var j *job
 	var lost <-chan struct{}
+	from := (*source)(h)
 	err := h.call(ctx, "Migrate", req.Domain, func() (err error) {
 		lost = h.lost
 		if j, err = h.lockedBegin(req); err == nil {
-			go source(h).run(j)
+			go from.run(j)
 		}
 		return err
 	})
@@ -91,7 +92,7 @@ func wrap(req domain.MigrationRequest, err error) error {
 }
 
 // lockedBegin checks the request and makes its job. It needs h.mu.
-func (h migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
+func (h *migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	g, ok := h.guests[req.Domain]
 	link := h.lockedLink(req.DestinationURI)
 	switch {
@@ -112,7 +113,7 @@ func (h migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	if req.MaxDowntime <= 0 {
 		j.copying.maxDowntime = defaultMaxDowntime
 	}
-	source(h).lockedCopy(g, j)
+	(*source)(h).lockedCopy(g, j)
 	g.job = j
 	return j, nil
 }
@@ -125,7 +126,7 @@ func newJob(req domain.MigrationRequest, link *Link) *job {
 }
 
 // lockedResumeJob resumes a migration that broke after the switch to post-copy.
-func (h migrations) lockedResumeJob(g *guest, link *Link) (*job, error) {
+func (h *migrations) lockedResumeJob(g *guest, link *Link) (*job, error) {
 	switch old := g.job; {
 	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
 		return nil, domain.ErrInvalidState
@@ -181,7 +182,7 @@ func aliasOf(d *libvirtxml.DomainDisk) string {
 }
 
 // MigrationProgress implements domain.Migrator.
-func (h migrations) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+func (h *migrations) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
 	var p domain.Progress
 	err := h.call(ctx, "MigrationProgress", name, func() error {
 		g, ok := h.guests[name]
@@ -200,7 +201,7 @@ func (h migrations) MigrationProgress(ctx context.Context, name string) (domain.
 }
 
 // AbortMigration implements domain.Migrator.
-func (h migrations) AbortMigration(ctx context.Context, name string) error {
+func (h *migrations) AbortMigration(ctx context.Context, name string) error {
 	return h.call(ctx, "AbortMigration", name, func() error {
 		g, ok := h.guests[name]
 		if !ok {
@@ -214,7 +215,7 @@ func (h migrations) AbortMigration(ctx context.Context, name string) error {
 }
 
 // lockedAbort ends a migration unless the guest runs at the other end.
-func (h migrations) lockedAbort(j *job, why error) bool {
+func (h *migrations) lockedAbort(j *job, why error) bool {
 	if j.copying.postCopy {
 		return false
 	}
@@ -223,7 +224,7 @@ func (h migrations) lockedAbort(j *job, why error) bool {
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
-func (h migrations) SwitchToPostCopy(ctx context.Context, name string) error {
+func (h *migrations) SwitchToPostCopy(ctx context.Context, name string) error {
 	var j *job
 	var l luggage
 	err := h.onJob(ctx, "SwitchToPostCopy", name, func(g *guest) error {
@@ -253,7 +254,7 @@ func (h migrations) SwitchToPostCopy(ctx context.Context, name string) error {
 }
 
 // SetMaxDowntime implements domain.MigrationTuner.
-func (h migrations) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
+func (h *migrations) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
 	return h.onJob(ctx, "SetMaxDowntime", name, func(g *guest) error {
 		if d <= 0 || d > migrate.MaxDowntimeCeiling {
 			return fmt.Errorf("downtime of %s: %w", d, domain.ErrInvalid)
@@ -264,7 +265,7 @@ func (h migrations) SetMaxDowntime(ctx context.Context, name string, d time.Dura
 }
 
 // SetMigrationBandwidth implements domain.MigrationTuner.
-func (h migrations) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+func (h *migrations) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	return h.onJob(ctx, "SetMigrationBandwidth", name, func(g *guest) error {
 		g.job.limit = mib
 		g.job.copying.rate = h.lockedRate(g.job)
@@ -273,7 +274,7 @@ func (h migrations) SetMigrationBandwidth(ctx context.Context, name string, mib 
 }
 
 // onJob changes a migration that is running.
-func (h migrations) onJob(ctx context.Context, call, name string, do func(*guest) error) error {
+func (h *migrations) onJob(ctx context.Context, call, name string, do func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
 		var err error

@@ -19,7 +19,7 @@ type source struct{ *state }
 type target struct{ *state }
 
 // run carries a job out.
-func (h source) run(j *job) {
+func (h *source) run(j *job) {
 	defer close(j.over)
 	if j.before != nil {
 		close(j.switched)
@@ -40,7 +40,7 @@ func (h source) run(j *job) {
 }
 
 // prepare makes the guest appear at the destination, stopped.
-func (h source) prepare(j *job) error {
+func (h *source) prepare(j *job) error {
 	arriving, err := h.arriving(j)
 	if err != nil {
 		return err
@@ -69,14 +69,14 @@ func (h source) prepare(j *job) error {
 }
 
 // lockedCopy lets the copy begin now.
-func (h source) lockedCopy(g *guest, j *job) {
+func (h *source) lockedCopy(g *guest, j *job) {
 	j.copying.load, j.copying.still = g.lockedLoad(), g.state.Status == domain.StatusPaused
 	j.copying.begin(g.lockedCopied(j.req.CopyDisks), h.clock.Now())
 	j.copying.rate = h.lockedRate(j)
 }
 
 // arriving is the domain as it first appears at the destination.
-func (h source) arriving(j *job) (*guest, error) {
+func (h *source) arriving(j *job) (*guest, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -120,7 +120,7 @@ func pathOf(d *libvirtxml.DomainDisk) string {
 
 // copy returns nil when all but the last part of the guest is at the destination, or why it never
 // will be.
-func (h source) copy(j *job) error {
+func (h *source) copy(j *job) error {
 	for {
 		h.mu.Lock()
 		j.copying.settle(h.clock.Now())
@@ -170,7 +170,7 @@ func (g *guest) lockedLeave(s domain.Status, r domain.Reason) {
 }
 
 // finish completes the migration, or leaves the guest where it is.
-func (h source) finish(j *job, failure error) error {
+func (h *source) finish(j *job, failure error) error {
 	name := j.req.Domain
 	h.mu.Lock()
 	g, ok := h.guests[name]
@@ -215,7 +215,7 @@ func (h source) finish(j *job, failure error) error {
 }
 
 // lockedLoseTouch breaks the link at the switch.
-func (h source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
+func (h *source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
 	j.link.cut, j.link.atSwitch = true, noFault
 	runsOn := fault == losesAnswer && (l.paused || !plan.ImageLocked(g.def, j.req.CopyDisks))
 	if !runsOn {
@@ -226,7 +226,7 @@ func (h source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) 
 }
 
 // finishPostCopy ends a job of a guest that runs at the destination.
-func (h source) finishPostCopy(j *job, failure error) error {
+func (h *source) finishPostCopy(j *job, failure error) error {
 	h.mu.Lock()
 	g, ok := h.guests[j.req.Domain]
 	here := ok && g.job == j && g.state.Alive()
@@ -250,14 +250,14 @@ func (h source) finishPostCopy(j *job, failure error) error {
 }
 
 // lockedMoved ends the domain here, as it runs at the destination.
-func (h source) lockedMoved(g *guest, j *job) {
+func (h *source) lockedMoved(g *guest, j *job) {
 	g.lockedLeave(domain.StatusShutoff, domain.ReasonMigrated)
 	h.lockedEnd(j)
 	h.lockedEmit(j.req.Domain, "Stopped")
 }
 
 // lockedEnd drops the job but for its final progress.
-func (h source) lockedEnd(j *job) {
+func (h *source) lockedEnd(j *job) {
 	g, ok := h.guests[j.req.Domain]
 	if !ok || g.job != j {
 		return
@@ -271,13 +271,13 @@ func (h source) lockedEnd(j *job) {
 }
 
 // lockedComing returns the domain of an inbound job, if it still exists.
-func (h target) lockedComing(j *job) (*guest, bool) {
+func (h *target) lockedComing(j *job) (*guest, bool) {
 	g, ok := h.guests[j.req.Domain]
 	return g, ok && g.coming == j && g.state.Alive()
 }
 
 // goOn resumes a guest that waits for memory by the job that resumes its migration.
-func (h target) goOn(j *job) error {
+func (h *target) goOn(j *job) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j.before)
@@ -295,7 +295,7 @@ func (h target) goOn(j *job) error {
 }
 
 // forget removes a guest that did not arrive.
-func (h target) forget(j *job) {
+func (h *target) forget(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -306,7 +306,7 @@ func (h target) forget(j *job) {
 }
 
 // arrive resumes the guest.
-func (h target) arrive(j *job, l luggage) {
+func (h *target) arrive(j *job, l luggage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -326,7 +326,7 @@ func (h target) arrive(j *job, l luggage) {
 }
 
 // arrived records that the guest is complete.
-func (h target) arrived(j *job) {
+func (h *target) arrived(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -341,7 +341,7 @@ func (h target) arrived(j *job) {
 }
 
 // starve records that the rest of the guest's memory does not arrive.
-func (h target) starve(j *job) {
+func (h *target) starve(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g, ok := h.lockedComing(j); ok && g.state.Status == domain.StatusRunning {

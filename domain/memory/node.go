@@ -14,14 +14,14 @@ import (
 type node struct{ *state }
 
 // SetHost replaces the answer of Host.
-func (h node) SetHost(host domain.Host) {
+func (h *node) SetHost(host domain.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.host = host.Clone()
 }
 
 // Host implements domain.Hypervisor.
-func (h node) Host(ctx context.Context) (domain.Host, error) {
+func (h *node) Host(ctx context.Context) (domain.Host, error) {
 	var out domain.Host
 	err := h.call(ctx, "Host", "", func() error {
 		out = h.host.Clone()
@@ -31,7 +31,7 @@ func (h node) Host(ctx context.Context) (domain.Host, error) {
 }
 
 // SetCapabilities sets the answer of Capabilities.
-func (h node) SetCapabilities(c domain.Capabilities) {
+func (h *node) SetCapabilities(c domain.Capabilities) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.capabilities = c
@@ -39,7 +39,7 @@ func (h node) SetCapabilities(c domain.Capabilities) {
 
 // Capabilities implements domain.CapabilitiesReader. A hypervisor in memory has no CPU:
 // [domain.ErrUnsupported] until SetCapabilities sets an answer.
-func (h node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
+func (h *node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
 	var out domain.Capabilities
 	err := h.call(ctx, "Capabilities", "", func() error {
 		if h.capabilities == (domain.Capabilities{}) {
@@ -52,7 +52,7 @@ func (h node) Capabilities(ctx context.Context) (domain.Capabilities, error) {
 }
 
 // MemoryModel implements domain.MemoryHotplugger.
-func (h node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
+func (h *node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
 	model := domain.VirtioMem
 	err := h.call(ctx, "MemoryModel", "", func() error {
 		if !slices.Contains([]string{"x86_64", "aarch64"}, arch) {
@@ -68,14 +68,14 @@ func (h node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel,
 
 // PutFile sets the size of a file or block device of the node, to which the disk of an arriving
 // guest may have to be copied. Without it there is one of the right size at every path.
-func (h node) PutFile(path string, bytes uint64) {
+func (h *node) PutFile(path string, bytes uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.files[path] = bytes
 }
 
 // SetSockets sets the answer of MigrationSockets. The caller makes the folder.
-func (h node) SetSockets(s domain.Sockets) {
+func (h *node) SetSockets(s domain.Sockets) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sockets = s
@@ -83,7 +83,7 @@ func (h node) SetSockets(s domain.Sockets) {
 
 // MigrationSockets implements domain.SocketMigrator. A hypervisor in memory has none until
 // [Hypervisor.SetSockets]: [domain.ErrUnsupported].
-func (h node) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+func (h *node) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	var out domain.Sockets
 	err := h.call(ctx, "MigrationSockets", name, func() error {
 		if h.sockets == (domain.Sockets{}) {

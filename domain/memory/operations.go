@@ -14,7 +14,7 @@ import (
 type operations struct{ *state }
 
 // Apply implements domain.Hypervisor.
-func (h operations) Apply(ctx context.Context, op domain.Operation) error {
+func (h *operations) Apply(ctx context.Context, op domain.Operation) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (h operations) Apply(ctx context.Context, op domain.Operation) error {
 }
 
 // lockedApply needs h.mu.
-func (h operations) lockedApply(op domain.Operation) error {
+func (h *operations) lockedApply(op domain.Operation) error {
 	if op.Verb == domain.Start {
 		return h.lockedStart(op)
 	}
@@ -38,6 +38,7 @@ func (h operations) lockedApply(op domain.Operation) error {
 		}
 		return domain.ErrNotFound
 	}
+	parts := (*hardware)(h)
 	do, ok := map[domain.Verb]func(*guest, domain.Operation) error{
 		domain.Shutdown:     h.lockedShutdown,
 		domain.Destroy:      h.lockedDestroy,
@@ -45,13 +46,13 @@ func (h operations) lockedApply(op domain.Operation) error {
 		domain.Suspend:      h.lockedSuspend,
 		domain.Resume:       h.lockedResume,
 		domain.SetMetadata:  h.lockedMetadata,
-		domain.AttachDevice: hardware(h).lockedDevice,
-		domain.DetachDevice: hardware(h).lockedDevice,
-		domain.UpdateDevice: hardware(h).lockedDevice,
-		domain.Reset:        hardware(h).lockedReset,
-		domain.Reboot:       hardware(h).lockedReboot,
-		domain.SetVCPUs:     hardware(h).lockedVCPUs,
-		domain.ResizeDisk:   hardware(h).lockedResize,
+		domain.AttachDevice: parts.lockedDevice,
+		domain.DetachDevice: parts.lockedDevice,
+		domain.UpdateDevice: parts.lockedDevice,
+		domain.Reset:        parts.lockedReset,
+		domain.Reboot:       parts.lockedReboot,
+		domain.SetVCPUs:     parts.lockedVCPUs,
+		domain.ResizeDisk:   parts.lockedResize,
 	}[op.Verb]
 	if !ok {
 		return domain.ErrUnsupported
@@ -59,7 +60,7 @@ func (h operations) lockedApply(op domain.Operation) error {
 	return do(g, op)
 }
 
-func (h operations) lockedStart(op domain.Operation) error {
+func (h *operations) lockedStart(op domain.Operation) error {
 	old, exists := h.guests[op.Domain]
 	if exists && old.state.Alive() {
 		return nil
@@ -101,7 +102,7 @@ func (h operations) lockedStart(op domain.Operation) error {
 	return nil
 }
 
-func (h operations) lockedShutdown(g *guest, _ domain.Operation) error {
+func (h *operations) lockedShutdown(g *guest, _ domain.Operation) error {
 	switch {
 	case !g.state.Alive():
 	case g.state.Status == domain.StatusPaused:
@@ -112,14 +113,14 @@ func (h operations) lockedShutdown(g *guest, _ domain.Operation) error {
 	return nil
 }
 
-func (h operations) lockedDestroy(g *guest, _ domain.Operation) error {
+func (h *operations) lockedDestroy(g *guest, _ domain.Operation) error {
 	if g.state.Alive() {
 		h.lockedStop(g, domain.ReasonDestroyed)
 	}
 	return nil
 }
 
-func (h operations) lockedUndefine(g *guest, _ domain.Operation) error {
+func (h *operations) lockedUndefine(g *guest, _ domain.Operation) error {
 	if g.state.Alive() {
 		return domain.ErrInvalidState
 	}
@@ -128,7 +129,7 @@ func (h operations) lockedUndefine(g *guest, _ domain.Operation) error {
 	return nil
 }
 
-func (h operations) lockedMetadata(g *guest, op domain.Operation) error {
+func (h *operations) lockedMetadata(g *guest, op domain.Operation) error {
 	xml, err := op.Metadata.XML()
 	if err != nil {
 		return err
@@ -140,15 +141,15 @@ func (h operations) lockedMetadata(g *guest, op domain.Operation) error {
 	return nil
 }
 
-func (h operations) lockedSuspend(g *guest, _ domain.Operation) error {
+func (h *operations) lockedSuspend(g *guest, _ domain.Operation) error {
 	return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
 }
 
-func (h operations) lockedResume(g *guest, _ domain.Operation) error {
+func (h *operations) lockedResume(g *guest, _ domain.Operation) error {
 	return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
 }
 
-func (h operations) lockedSwitch(g *guest, from, to domain.Status, why domain.Reason) error {
+func (h *operations) lockedSwitch(g *guest, from, to domain.Status, why domain.Reason) error {
 	switch {
 	case g.state.Status == to:
 		return nil

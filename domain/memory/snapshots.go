@@ -27,7 +27,7 @@ type snapshot struct {
 
 // TakeSnapshot implements domain.Snapshotter. The times are those of a clock that advances by a
 // second with each.
-func (h snapshots) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
+func (h *snapshots) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	return h.onSnapshots(ctx, "TakeSnapshot", name, func(g *guest) error {
 		switch {
 		case s.Name == "":
@@ -53,7 +53,7 @@ func (h snapshots) TakeSnapshot(ctx context.Context, name string, s domain.Snaps
 }
 
 // Snapshots implements domain.Snapshotter.
-func (h snapshots) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
+func (h *snapshots) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
 	var out []domain.Snapshot
 	err := h.onSnapshots(ctx, "Snapshots", name, func(g *guest) error {
 		for _, s := range g.snapshots {
@@ -65,7 +65,7 @@ func (h snapshots) Snapshots(ctx context.Context, name string) ([]domain.Snapsho
 }
 
 // RevertSnapshot implements domain.Snapshotter.
-func (h snapshots) RevertSnapshot(ctx context.Context, name, snapshot string) error {
+func (h *snapshots) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	return h.onSnapshots(ctx, "RevertSnapshot", name, func(g *guest) error {
 		i := g.lockedSnapshot(snapshot)
 		if i < 0 {
@@ -88,7 +88,7 @@ func (h snapshots) RevertSnapshot(ctx context.Context, name, snapshot string) er
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
-func (h snapshots) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
+func (h *snapshots) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
 	return h.onSnapshots(ctx, "DeleteSnapshot", name, func(g *guest) error {
 		if i := g.lockedSnapshot(snapshot); i >= 0 {
 			g.snapshots = slices.Delete(g.snapshots, i, i+1)
@@ -102,7 +102,7 @@ func (g *guest) lockedSnapshot(name string) int {
 }
 
 // onSnapshots is a call about the snapshots of a domain.
-func (h snapshots) onSnapshots(ctx context.Context, call, name string, f func(*guest) error) error {
+func (h *snapshots) onSnapshots(ctx context.Context, call, name string, f func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
 		if !ok {

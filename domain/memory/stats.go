@@ -15,12 +15,12 @@ type statistics struct{ *state }
 
 // SetStats sets the counters of a domain; its name, UUID and devices are filled in where they are
 // missing.
-func (h statistics) SetStats(name string, s domain.Stats) bool {
+func (h *statistics) SetStats(name string, s domain.Stats) bool {
 	return h.running(name, func(g *guest) { g.stats = copyStats(s) })
 }
 
 // Stats implements domain.StatsReader.
-func (h statistics) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (h *statistics) Stats(ctx context.Context) ([]domain.Stats, error) {
 	var out []domain.Stats
 	err := h.call(ctx, "Stats", "", func() error {
 		for _, g := range h.guests {
