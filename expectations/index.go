@@ -38,8 +38,21 @@ type shard struct {
 	_     [8]byte // to the end of the cache line
 }
 
+// index finds the outstanding entries by object and by owner. The state of an entry is guarded by the shard of its object. An
+// entry is in both indexes or in none: changing that takes the lock of the object's shard and, inside it, that of the owner's.
+type index struct {
+	seed    maphash.Seed
+	objects *[shardCount]shard
+	owners  *[shardCount]shard
+}
+
 // links are the place of an entry in the list of one index.
 type links struct{ next, prev *entry }
+
+func newIndex() index {
+	shards := newShards()
+	return index{seed: maphash.MakeSeed(), objects: &shards[byObject], owners: &shards[byOwner]}
+}
 
 // newShards returns empty shards for both sides. They are one object, as one so large begins at a page, and so every
 // shard at a cache line.
@@ -135,18 +148,18 @@ func (s *shard) resize(size int) {
 	clear(old)
 }
 
-func (t *Tracker) hash(namespace, name string) uint32 {
-	return uint32(maphash.String(t.seed, name)*31 + maphash.String(t.seed, namespace))
+func (x *index) hash(namespace, name string) uint32 {
+	return uint32(maphash.String(x.seed, name)*31 + maphash.String(x.seed, namespace))
 }
 
-func (t *Tracker) objectHash(r *Ref) uint32 { return t.hash(r.Namespace, r.Name) }
+func (x *index) objectHash(r *Ref) uint32 { return x.hash(r.Namespace, r.Name) }
 
-func (t *Tracker) ownerHash(key *types.NamespacedName) uint32 { return t.hash(key.Namespace, key.Name) }
+func (x *index) ownerHash(key *types.NamespacedName) uint32 { return x.hash(key.Namespace, key.Name) }
 
 // link puts the entry into both indexes. The caller holds the lock of its object.
-func (t *Tracker) link(ob *shard, e *entry) {
+func (x *index) link(ob *shard, e *entry) {
 	ob.insert(e)
-	ow := &t.owners[e.hash[byOwner]%shardCount]
+	ow := &x.owners[e.hash[byOwner]%shardCount]
 	ow.mu.Lock()
 	ow.insert(e)
 	ow.mu.Unlock()
@@ -154,11 +167,11 @@ func (t *Tracker) link(ob *shard, e *entry) {
 
 // unlink ends the entry: it takes it out of both indexes and reports whether it was the last one of its owner. The caller
 // holds the lock of its object, is the only one to know the entry afterwards, and gives it back to spare when done.
-func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
+func (x *index) unlink(ob *shard, e *entry) (last bool) {
 	e.handle.entry = nil
 	ob.remove(e)
 	hash := e.hash[byOwner]
-	ow := &t.owners[hash%shardCount]
+	ow := &x.owners[hash%shardCount]
 	ow.mu.Lock()
 	ow.remove(e)
 	last = true
@@ -171,19 +184,19 @@ func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
 
 // idle reports, without a lock, that no owner of the shard has a write outstanding. It is the usual cost of
 // Check.
-func (t *Tracker) idle(ownerHash uint32) bool {
-	return t.owners[ownerHash%shardCount].count.Load() == 0
+func (x *index) idle(ownerHash uint32) bool {
+	return x.owners[ownerHash%shardCount].count.Load() == 0
 }
 
 // writesOf returns the outstanding writes of a key that match, oldest first. They may end at any time. match is called
 // with a lock held and may read only fields that never change.
-func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []Token {
-	hash := t.ownerHash(&key)
-	if t.idle(hash) {
+func (x *index) writesOf(key types.NamespacedName, match func(*entry) bool) []Token {
+	hash := x.ownerHash(&key)
+	if x.idle(hash) {
 		return nil
 	}
 	var found []Token
-	ow := &t.owners[hash%shardCount]
+	ow := &x.owners[hash%shardCount]
 	ow.mu.Lock()
 	for e := ow.head(hash); e != nil; e = ow.after(e) {
 		if e.hash[byOwner] == hash && e.owner.Key == key && match(e) {

@@ -4,7 +4,6 @@ package expectations
 
 import (
 	"errors"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -35,12 +34,7 @@ type Tracker struct {
 	ttl      time.Duration
 	wake     func(Owner)
 	observer Observer
-	seed     maphash.Seed
-
-	// The outstanding entries. The state of an entry is guarded by the shard of its object. An entry is in both indexes or
-	// in none: changing that takes the lock of the object's shard and, inside it, that of the owner's.
-	objects *[shardCount]shard
-	owners  *[shardCount]shard
+	index
 	// spare holds entries that were removed from both indexes, for reuse.
 	spare sync.Pool
 }
@@ -59,10 +53,8 @@ func New(o Options) (*Tracker, error) {
 	if o.Wake == nil {
 		o.Wake = func(Owner) {}
 	}
-	shards := newShards()
 	return &Tracker{
-		now: o.Now, ttl: o.TTL, wake: o.Wake, observer: o.Observer, seed: maphash.MakeSeed(),
-		objects: &shards[byObject], owners: &shards[byOwner],
+		now: o.Now, ttl: o.TTL, wake: o.Wake, observer: o.Observer, index: newIndex(),
 		spare: sync.Pool{New: func() any { return new(entry) }},
 	}, nil
 }
