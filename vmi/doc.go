@@ -16,8 +16,8 @@
 // phase transitions and the condition rules; further parts decide about claims and
 // imports, backend storage, hotplugged volumes, missing prerequisites of a running VMI,
 // and labels and annotations of its Pod. Package vmictrl is the controller that gathers
-// snapshots and executes plans, package vmi/admit validates and defaults new VMIs in
-// clusters without KubeVirt's webhooks.
+// snapshots and executes plans, package vmi/diagnose explains a plan to people, package
+// vmi/admit validates and defaults new VMIs in clusters without KubeVirt's webhooks.
 //
 // # Phases
 //

@@ -107,7 +107,7 @@ func (d *decision) lostPod() bool {
 	return d.pod == nil || podGoingDown(d.pod) && d.VMI.DeletionTimestamp == nil
 }
 
-// release releases the lease with a message.
+// release returns a step that releases the lease.
 func release(why string) func(*decision) error {
 	return func(d *decision) error { return ownership{d}.release(why) }
 }
