@@ -118,7 +118,7 @@ func Diagnosed(t *testing.T, s vmi.Snapshot, plan vmi.Plan) {
 		}
 	}
 	for _, f := range d.Findings {
-		if f.Kind == "" || f.What == "" || f.Why == "" || f.Remedy == "" || f.Object == "" {
+		if slices.Contains([]string{string(f.Kind), f.What, f.Why, f.Remedy, f.Object}, "") {
 			t.Errorf("finding is not complete: %+v", f)
 		}
 	}
