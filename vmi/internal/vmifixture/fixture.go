@@ -117,6 +117,12 @@ func Diagnosed(t *testing.T, s vmi.Snapshot, plan vmi.Plan) {
 			t.Errorf("no finding for the wait until %s: %s", w.Until, w.Message)
 		}
 	}
+	complete(t, d)
+}
+
+// complete checks that nothing is missing in a diagnosis.
+func complete(t *testing.T, d diagnose.Diagnosis) {
+	t.Helper()
 	for _, f := range d.Findings {
 		if slices.Contains([]string{string(f.Kind), f.What, f.Why, f.Remedy, f.Object}, "") {
 			t.Errorf("finding is not complete: %+v", f)
