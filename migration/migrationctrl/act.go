@@ -26,9 +26,12 @@ import (
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
+// actor executes the actions of plans.
+type actor struct{ *Reconciler }
+
 // act executes the actions in order and adds their results to the snapshot. It stops at
 // the first that fails.
-func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) error {
+func (r actor) act(ctx context.Context, g *gathered, plan migration.Plan) error {
 	for _, a := range plan.Actions {
 		if err := r.do(ctx, g, a); err != nil {
 			g.Failures = map[migration.ActionKind]error{a.Kind: err}
@@ -44,7 +47,7 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) 
 	return nil
 }
 
-func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (err error) {
+func (r actor) do(ctx context.Context, g *gathered, a migration.Action) (err error) {
 	ctx, span := tracer.Start(ctx, "migration."+string(a.Kind))
 	span.SetAttributes(attribute.String("why", a.Why))
 	defer func() {
@@ -62,23 +65,23 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 }
 
 // actions holds the function for each kind of action.
-var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathered, migration.Action) error{
-	migration.Adopt:            (*Reconciler).adopt,
-	migration.CreateTarget:     (*Reconciler).createTarget,
-	migration.CreateClaim:      (*Reconciler).createClaim,
-	migration.ChangeClaim:      (*Reconciler).changeClaim,
-	migration.DeleteClaim:      (*Reconciler).deleteClaim,
-	migration.CreateAttachment: (*Reconciler).createAttachment,
-	migration.AnnotatePod:      (*Reconciler).annotatePod,
-	migration.DeletePod:        (*Reconciler).deletePod,
-	migration.ChangeVMI:        (*Reconciler).changeVMI,
-	migration.AbortBackup:      (*Reconciler).abortBackup,
-	migration.Collect:          (*Reconciler).collect,
+var actions = map[migration.ActionKind]func(actor, context.Context, *gathered, migration.Action) error{
+	migration.Adopt:            actor.adopt,
+	migration.CreateTarget:     actor.createTarget,
+	migration.CreateClaim:      actor.createClaim,
+	migration.ChangeClaim:      actor.changeClaim,
+	migration.DeleteClaim:      actor.deleteClaim,
+	migration.CreateAttachment: actor.createAttachment,
+	migration.AnnotatePod:      actor.annotatePod,
+	migration.DeletePod:        actor.deletePod,
+	migration.ChangeVMI:        actor.changeVMI,
+	migration.AbortBackup:      actor.abortBackup,
+	migration.Collect:          actor.collect,
 }
 
 // adopt adds the selector label and the finalizer, as KubeVirt's webhook does, and records the
 // UID of the VMI.
-func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
+func (r actor) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
 	next := g.Migration.DeepCopy()
 	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
 	// A name that is no valid label value is found through the index alone.
@@ -89,7 +92,7 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(g.VMI.UID))
 	}
 	r.moves.Note(g.key, next)
-	if err := r.patchMigration(ctx, g, next); err != nil {
+	if err := storer(r).patchMigration(ctx, g, next); err != nil {
 		return fmt.Errorf("migrationctrl: adopt %s: %w", g.key, err)
 	}
 	return nil
@@ -102,12 +105,12 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 
 // createTarget renders and creates the target Pod. Its name is derived from the
 // migration, so a repeated creation finds the Pod of the first.
-func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.Action) error {
-	pod, err := r.render(ctx, g)
+func (r actor) createTarget(ctx context.Context, g *gathered, _ migration.Action) error {
+	pod, err := fitter(r).render(ctx, g)
 	if err != nil {
 		return err
 	}
-	if err := r.fits(ctx, g, pod); err != nil {
+	if err := fitter(r).fits(ctx, g, pod); err != nil {
 		return err
 	}
 	placement.Avoid(pod, r.Admission.Full())
@@ -131,7 +134,7 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 
 // recognise reads an existing Pod and checks that it is this migration's.
-func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+func (r actor) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 		return fmt.Errorf("migrationctrl: read Pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -153,7 +156,7 @@ func exceedsQuota(err error) bool {
 
 // deletePod deletes one incarnation of a Pod. Another one with its name is left alone and
 // counts as success.
-func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) deletePod(ctx context.Context, g *gathered, a migration.Action) error {
 	var opts []client.DeleteOption
 	if a.Pod.GraceSeconds != nil {
 		opts = append(opts, client.GracePeriodSeconds(*a.Pod.GraceSeconds))
@@ -178,7 +181,7 @@ func without(p *corev1.Pod, gone *migration.PodRef) *corev1.Pod {
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;patch
 
 // changeVMI writes the VMI, if all that the decision depended on is unchanged.
-func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
 	was, next := g.VMI, g.VMI.DeepCopy()
 	if err := a.Change.Apply(next); err != nil {
 		return err
@@ -221,7 +224,7 @@ var plugged = []vmipatch.Guard{vmipatch.Volumes, vmipatch.VolumePhases}
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=delete
 
 // collect deletes a finished migration.
-func (r *Reconciler) collect(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) collect(ctx context.Context, g *gathered, a migration.Action) error {
 	for _, o := range append(slices.Clip(g.Others), g.Migration) {
 		if o.Name != a.Name {
 			continue

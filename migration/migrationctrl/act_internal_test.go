@@ -26,7 +26,7 @@ func TestAdopt_LongName(t *testing.T) {
 			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), g.Migration); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.r.adopt(t.Context(), g, migration.Action{}); err != nil {
+			if err := (actor{s.r}).adopt(t.Context(), g, migration.Action{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {

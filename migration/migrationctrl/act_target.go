@@ -22,7 +22,7 @@ import (
 
 // createClaim creates the claim for the VMI's state at the target. Its name is derived from
 // this migration, so an existing one is from an earlier attempt.
-func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := a.Claim.DeepCopy()
 	err := r.gate.For(g.owner).Create(ctx, claim)
 	if exceedsQuota(err) {
@@ -39,7 +39,7 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.A
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=patch
 
 // changeClaim writes a claim's labels.
-func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) changeClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	was := g.Claims[a.Claim.Name]
 	if was == nil {
 		return nil
@@ -58,7 +58,7 @@ func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.A
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=delete
 
 // deleteClaim deletes one incarnation of a claim.
-func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) deleteClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: a.Claim.Namespace, Name: a.Claim.Name, UID: a.Claim.UID}}
 	err := r.gate.For(g.owner).Delete(ctx, claim)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -76,8 +76,8 @@ func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.A
 
 // createAttachment renders and creates the Pod that attaches hotplugged volumes at the target.
 // Its name is derived from them and the target Pod.
-func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migration.Action) error {
-	in, err := r.input(ctx, g)
+func (r actor) createAttachment(ctx context.Context, g *gathered, a migration.Action) error {
+	in, err := gatherer(r).input(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migrat
 // +kubebuilder:rbac:groups="",resources=pods,verbs=patch
 
 // annotatePod adds annotations to one incarnation of a Pod.
-func (r *Reconciler) annotatePod(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) annotatePod(ctx context.Context, g *gathered, a migration.Action) error {
 	was := g.TargetPod
 	if was == nil || was.UID != a.Pod.UID {
 		return nil

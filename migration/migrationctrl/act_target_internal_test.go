@@ -37,7 +37,7 @@ func TestCreateClaim_Errors(t *testing.T) {
 			g := &gathered{}
 			g.VMI = &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "state"}}
-			err := s.r.createClaim(t.Context(), g, migration.Action{Claim: claim})
+			err := actor{s.r}.createClaim(t.Context(), g, migration.Action{Claim: claim})
 			if (err != nil) != tc.fails || errors.Is(err, placement.ErrQuota) != tc.quota {
 				t.Errorf("error is %v", err)
 			}

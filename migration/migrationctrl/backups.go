@@ -57,7 +57,7 @@ func (a *VirtAPI) AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstanc
 }
 
 // abortBackup ends the backup of the VMI.
-func (r *Reconciler) abortBackup(ctx context.Context, g *gathered, a migration.Action) error {
+func (r actor) abortBackup(ctx context.Context, g *gathered, a migration.Action) error {
 	backup := a.Name
 	if r.Backups == nil {
 		return migration.ErrNoAborter

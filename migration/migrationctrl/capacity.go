@@ -13,10 +13,13 @@ import (
 	"github.com/virtloom/virtloom/migration/queue"
 )
 
+// capacity holds and releases the slots of migrations.
+type capacity struct{ *Reconciler }
+
 // restore fills Admission, once, from the API with the acting and waiting migrations. It runs
 // before the first decision, so that a restart neither loses a slot in use nor lets the
 // first migration read overtake those before it.
-func (r *Reconciler) restore(ctx context.Context) error {
+func (r capacity) restore(ctx context.Context) error {
 	r.restoring.Lock()
 	defer r.restoring.Unlock()
 	if r.restored {
@@ -36,10 +39,10 @@ func (r *Reconciler) restore(ctx context.Context) error {
 			continue
 		}
 		s := migration.Snapshot{Migration: &all.Items[i], Config: r.config(kv), Now: r.Clock.Now()}
-		if err := r.related(ctx, &s); err != nil {
+		if err := gatherer(r).related(ctx, &s); err != nil {
 			return err
 		}
-		if err := r.resolve(ctx, &s); err != nil {
+		if err := gatherer(r).resolve(ctx, &s); err != nil {
 			return err
 		}
 		if c, wanted := s.Claim(); wanted {
@@ -58,7 +61,7 @@ func (r *Reconciler) restore(ctx context.Context) error {
 
 // reserve claims the capacity that the migration needs before any action, and releases what
 // it no longer needs.
-func (r *Reconciler) reserve(g *gathered) {
+func (r capacity) reserve(g *gathered) {
 	if g.Pending != "" {
 		return
 	}
@@ -74,7 +77,7 @@ func (r *Reconciler) reserve(g *gathered) {
 
 // settle releases capacity as soon as a pass has shown that it is not needed: the migration
 // is finished, or its target Pod was rejected. The next in the queue is woken at once.
-func (r *Reconciler) settle(g *gathered) {
+func (r capacity) settle(g *gathered) {
 	if g.Pending != "" {
 		return
 	}
@@ -84,9 +87,9 @@ func (r *Reconciler) settle(g *gathered) {
 }
 
 // forget drops all state of a migration that no longer exists.
-func (r *Reconciler) forget(key types.NamespacedName) {
+func (r capacity) forget(key types.NamespacedName) {
 	r.gate.Forget(key)
-	r.keepNothing(key)
+	storer(r).keepNothing(key)
 	r.reported.Over(key)
 	r.wake(r.Admission.Release(key, r.Clock.Now()))
 }

@@ -25,7 +25,7 @@ func decentralized(kv *v1.KubeVirt) bool {
 }
 
 // apart reads the additional inputs of a migration between clusters.
-func (r *Reconciler) apart(ctx context.Context, g *gathered) error {
+func (r gatherer) apart(ctx context.Context, g *gathered) error {
 	if !g.Migration.IsDecentralized() {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (r *Reconciler) apart(ctx context.Context, g *gathered) error {
 var selecting = []string{v1.HostModelCPULabel, v1.HostModelRequiredFeaturesLabel, v1.CPUModelVendorLabel, corev1.LabelArchStable}
 
 // selectors reads the labels from the VMI's node.
-func (r *Reconciler) selectors(ctx context.Context, g *gathered) error {
+func (r gatherer) selectors(ctx context.Context, g *gathered) error {
 	node := &corev1.Node{}
 	err := r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Status.NodeName}, node)
 	if apierrors.IsNotFound(err) {
@@ -76,7 +76,7 @@ func (r *Reconciler) selectors(ctx context.Context, g *gathered) error {
 
 // travels adds the claim of a volume. Its target is a claim of the same name, as the VMI's
 // spec is the same on both sides.
-func (r *Reconciler) travels(ctx context.Context, g *gathered, volume *v1.Volume) error {
+func (r gatherer) travels(ctx context.Context, g *gathered, volume *v1.Volume) error {
 	var name string
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -107,7 +107,7 @@ func (r *Reconciler) travels(ctx context.Context, g *gathered, volume *v1.Volume
 
 // between lists the unfinished migrations between clusters: they depend on the cluster's
 // addresses and the feature gate in the KubeVirt object.
-func (r *Reconciler) between(ctx context.Context) []reconcile.Request {
+func (r watcher) between(ctx context.Context) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list); err != nil {
 		return nil

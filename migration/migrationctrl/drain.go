@@ -92,11 +92,11 @@ var ErrNoNode = errors.New("migrationctrl: the Node does not exist")
 // on the cluster's current state, with a virtual clock. It reads from the caches, and writes
 // nothing.
 func (r *Reconciler) PlanDrain(ctx context.Context, node string, a Assumptions) (*DrainPlan, error) {
-	c, err := r.picture(ctx)
+	c, err := planner{r}.picture(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sim, err := r.simulate(ctx, c, a)
+	sim, err := planner{r}.simulate(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}

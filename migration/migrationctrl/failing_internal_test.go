@@ -112,7 +112,7 @@ func TestAction_FailureReportedOnce(t *testing.T) {
 			f := &failing{}
 			s, g := failingMove(t, f)
 			for range 50 {
-				if err := s.r.act(t.Context(), g, migration.Plan{Actions: []migration.Action{a}}); err == nil {
+				if err := (actor{s.r}).act(t.Context(), g, migration.Plan{Actions: []migration.Action{a}}); err == nil {
 					t.Fatal("the action works")
 				}
 				s.clock.SetTime(s.clock.Now().Add(time.Second))
@@ -128,7 +128,7 @@ func TestAction_FailureReportedOnce(t *testing.T) {
 func TestStore_MigrationIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
 	f := &failing{}
 	s, g := failingMove(t, f)
-	if err := s.r.createTarget(t.Context(), g, migration.Action{Kind: migration.CreateTarget}); !apierrors.IsInternalError(errors.Unwrap(err)) {
+	if err := (actor{s.r}).createTarget(t.Context(), g, migration.Action{Kind: migration.CreateTarget}); !apierrors.IsInternalError(errors.Unwrap(err)) {
 		t.Fatalf("got %v, want an answer that leaves it open", err)
 	}
 	if v, err := s.r.gate.Check(t.Context(), g.owner); err != nil || !v.Satisfied() {
@@ -139,7 +139,7 @@ func TestStore_MigrationIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
 	g.Migration.Finalizers = []string{v1.VirtualMachineInstanceMigrationFinalizer}
 	for _, after := range []time.Duration{0, time.Minute} {
 		s.clock.SetTime(s.clock.Now().Add(after))
-		s.r.late(g)
+		gatherer{s.r}.late(g)
 		released := migration.Decide(g.Snapshot, s.clock.Now()).Release
 		if want := after > 0; released != want {
 			t.Errorf("%s later it is let go: %v, want %v (late: %s)", after, released, want, g.Late)

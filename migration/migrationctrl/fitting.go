@@ -20,9 +20,12 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
+// fitter renders target Pods, and checks that nodes and quotas take them.
+type fitter struct{ *Reconciler }
+
 // render returns the target Pod to create.
-func (r *Reconciler) render(ctx context.Context, g *gathered) (*corev1.Pod, error) {
-	in, err := r.input(ctx, g)
+func (r fitter) render(ctx context.Context, g *gathered) (*corev1.Pod, error) {
+	in, err := gatherer(r).input(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +41,7 @@ func (r *Reconciler) render(ctx context.Context, g *gathered) (*corev1.Pod, erro
 
 // fits checks, from caches alone, whether any node can match the Pod and whether the
 // quotas have room for it.
-func (r *Reconciler) fits(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+func (r fitter) fits(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	if g.Config.AwaitNodes >= 0 {
 		var list corev1.NodeList
 		if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -68,7 +71,7 @@ func pointers[T any](items []T) []*T {
 
 // rehearse repeats the checks that prevented the creation of the target Pod. While they
 // still do, the migration requests no slot.
-func (r *Reconciler) rehearse(ctx context.Context, g *gathered) {
+func (r fitter) rehearse(ctx context.Context, g *gathered) {
 	m := g.Migration
 	if g.Pending != "" || g.VMI == nil || g.TargetPod != nil || m.DeletionTimestamp != nil || m.Status.Phase != v1.MigrationPending || !turnedDown(m) {
 		return
@@ -106,7 +109,7 @@ var relabelled = predicate.Funcs{
 }
 
 // ofNode maps a node to the migrations that wait for a matching one.
-func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r watcher) ofNode(ctx context.Context, _ client.Object) []reconcile.Request {
 	if r.configured().AwaitNodes <= 0 {
 		return nil
 	}
@@ -114,12 +117,12 @@ func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Re
 }
 
 // ofQuota maps a ResourceQuota to the migrations that a quota has rejected.
-func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.waiting(ctx, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, client.InNamespace(o.GetNamespace()))
 }
 
 // waiting returns the migrations with the condition.
-func (r *Reconciler) waiting(ctx context.Context, t v1.VirtualMachineInstanceMigrationConditionType, where ...client.ListOption) []reconcile.Request {
+func (r watcher) waiting(ctx context.Context, t v1.VirtualMachineInstanceMigrationConditionType, where ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list, append(where, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil

@@ -33,8 +33,11 @@ type gathered struct {
 	lateUntil time.Time
 }
 
+// gatherer reads the snapshots of migrations.
+type gatherer struct{ *Reconciler }
+
 // read reads the migration from the cache; nil if there is none.
-func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
+func (r gatherer) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
 	m := &v1.VirtualMachineInstanceMigration{}
 	switch err := r.Client.Get(ctx, key, m); {
 	case apierrors.IsNotFound(err):
@@ -47,7 +50,7 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.Vi
 
 // gather reads everything else that one decision about the migration may see, from caches.
 // It returns nil when there is no migration.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) (*gathered, error) {
+func (r gatherer) gather(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) (*gathered, error) {
 	if m == nil {
 		return nil, nil //nolint:nilnil // absence is an answer
 	}
@@ -56,7 +59,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
-	g.Migration, g.Config, g.Now, g.Entered = m, r.config(kv), r.Clock.Now(), r.entered(key)
+	g.Migration, g.Config, g.Now, g.Entered = m, r.config(kv), r.Clock.Now(), storer(r).entered(key)
 	if r.gate != nil { // an observer writes nothing
 		if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
 			return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
@@ -77,7 +80,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 }
 
 // late records the creations that may still be carried out, and until when.
-func (r *Reconciler) late(g *gathered) {
+func (r gatherer) late(g *gathered) {
 	if r.gate == nil {
 		return
 	}
@@ -112,7 +115,7 @@ func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 }
 
 // related reads the VMI, its other migrations and its Pods.
-func (r *Reconciler) related(ctx context.Context, s *migration.Snapshot) error {
+func (r gatherer) related(ctx context.Context, s *migration.Snapshot) error {
 	m := s.Migration
 	ns := client.InNamespace(m.Namespace)
 	var all v1.VirtualMachineInstanceMigrationList
@@ -139,7 +142,7 @@ func (r *Reconciler) related(ctx context.Context, s *migration.Snapshot) error {
 }
 
 // pods reads source and target Pod.
-func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
+func (r gatherer) pods(ctx context.Context, s *migration.Snapshot) error {
 	var list corev1.PodList
 	err := r.Client.List(ctx, &list, client.InNamespace(s.VMI.Namespace), client.MatchingFields{podByGuest: string(s.VMI.UID)})
 	if err != nil {
@@ -173,7 +176,7 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 }
 
 // attachments reads the Pods that attach hotplugged volumes at the target.
-func (r *Reconciler) attachments(ctx context.Context, s *migration.Snapshot) error {
+func (r gatherer) attachments(ctx context.Context, s *migration.Snapshot) error {
 	if s.TargetPod == nil {
 		return nil
 	}
@@ -192,7 +195,7 @@ func (r *Reconciler) attachments(ctx context.Context, s *migration.Snapshot) err
 
 // stateClaims reads the claims with the VMI's state: the current one decides whether there is
 // another.
-func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) error {
+func (r gatherer) stateClaims(ctx context.Context, s *migration.Snapshot) error {
 	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
 	for range 2 {
 		source, target := s.StateClaims()
@@ -214,7 +217,7 @@ func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) err
 }
 
 // input gathers the inputs of rendering the target Pod.
-func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, error) {
+func (r gatherer) input(ctx context.Context, g *gathered) (template.Input, error) {
 	in := template.Input{
 		VMI: g.VMI, Config: template.ConfigFrom(g.kubeVirt, r.LauncherImage),
 		Migration: &template.Migration{

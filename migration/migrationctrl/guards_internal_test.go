@@ -59,7 +59,7 @@ func TestStore_StatusOfWhatHasChangedIsNotWritten(t *testing.T) {
 	m := g.Migration.DeepCopy()
 	s.somebody(t, m, func() { m.Status.Phase = v1.MigrationRunning })
 	plan := migration.Plan{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationPending}}
-	if err := s.r.store(t.Context(), g, plan); !apierrors.IsConflict(err) {
+	if err := (storer{s.r}).store(t.Context(), g, plan); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	if err := s.Get(t.Context(), g.key, m); err != nil || m.Status.Phase != v1.MigrationRunning {
@@ -74,7 +74,7 @@ func TestStore_FinalizerStaysWhileActionsFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, g := stored(t, interceptor.Funcs{})
 			g.Failures = failures
-			if err := s.r.store(t.Context(), g, migration.Plan{Release: true}); err != nil {
+			if err := (storer{s.r}).store(t.Context(), g, migration.Plan{Release: true}); err != nil {
 				t.Fatal(err)
 			}
 			m := &v1.VirtualMachineInstanceMigration{}
@@ -104,7 +104,7 @@ func TestChangeVMI_GuestThatHasChangedIsNotWritten(t *testing.T) {
 			s, g := stored(t, interceptor.Funcs{})
 			vmi := g.VMI.DeepCopy()
 			s.somebody(t, vmi, func() { edit(vmi) })
-			err := s.r.changeVMI(t.Context(), g, migration.Action{Change: &migration.VMIChange{Labels: map[string]string{"moves": "yes"}}})
+			err := actor{s.r}.changeVMI(t.Context(), g, migration.Action{Change: &migration.VMIChange{Labels: map[string]string{"moves": "yes"}}})
 			if refused := err != nil; refused == (name == "nothing that counts") {
 				t.Errorf("refused: %v", err)
 			}
@@ -151,7 +151,7 @@ func TestDeletePod_NamesOneIncarnationAndIsAwaited(t *testing.T) {
 		}
 		return nil
 	}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "target", UID: "target-uid"}})
-	err := s.r.deletePod(t.Context(), g, migration.Action{Kind: migration.DeletePod, Pod: &migration.PodRef{Name: "target", UID: "target-uid"}})
+	err := actor{s.r}.deletePod(t.Context(), g, migration.Action{Kind: migration.DeletePod, Pod: &migration.PodRef{Name: "target", UID: "target-uid"}})
 	if err != nil || guard == nil || *guard != "target-uid" {
 		t.Errorf("error %v, guarded by %v; want the UID", err, guard)
 	}

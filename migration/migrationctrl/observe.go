@@ -50,29 +50,32 @@ func (idle) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) err
 // nothing. The queue is this process's own: in a controller the one it serves, else one built
 // from the API as at the start of a controller.
 func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*explain.Explanation, error) {
-	if err := r.restore(ctx); err != nil {
+	if err := (capacity{r}).restore(ctx); err != nil {
 		return nil, err
 	}
-	m, err := r.read(ctx, key)
+	m, err := gatherer{r}.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, key, m)
+	g, err := gatherer{r}.gather(ctx, key, m)
 	if err != nil || g == nil {
 		return nil, err
 	}
-	r.rehearse(ctx, g)
+	fitter{r}.rehearse(ctx, g)
 	now := r.Clock.Now()
 	g.Slot = r.Admission.Explain(key, now)
 	e := explain.Explain(g.Snapshot, now)
-	if err := r.aim(ctx, g, &e); err != nil {
+	if err := (explainer{r}).aim(ctx, g, &e); err != nil {
 		return nil, err
 	}
 	return &e, nil
 }
 
+// explainer adds the nodes to explanations.
+type explainer struct{ *Reconciler }
+
 // aim adds the possible targets of the VMI, as long as they are open.
-func (r *Reconciler) aim(ctx context.Context, g *gathered, e *explain.Explanation) error {
+func (r explainer) aim(ctx context.Context, g *gathered, e *explain.Explanation) error {
 	if g.VMI == nil || g.Migration.IsFinal() || g.State() != nil {
 		return nil
 	}
@@ -98,14 +101,14 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *explain.Explanatio
 
 // aimed returns the target Pod as it is, or would be; else why it is unknown, which is part of the
 // explanation.
-func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, why string) {
+func (r explainer) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, why string) {
 	switch {
 	case g.TargetPod != nil:
 		return g.TargetPod, ""
 	case g.SourcePod == nil && !g.Migration.IsDecentralizedTarget():
 		return nil, "the VMI has no Pod to derive its target Pod from"
 	}
-	pod, err := r.render(ctx, g)
+	pod, err := fitter(r).render(ctx, g)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -114,7 +117,7 @@ func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, w
 
 // Usage returns the slots in use, from the same queue as [Reconciler.Explain].
 func (r *Reconciler) Usage(ctx context.Context) (queue.Usage, error) {
-	if err := r.restore(ctx); err != nil {
+	if err := (capacity{r}).restore(ctx); err != nil {
 		return queue.Usage{}, err
 	}
 	return r.Admission.Usage(), nil

@@ -18,7 +18,7 @@ func TestAim_WithoutPod(t *testing.T) {
 		VMI: &v1.VirtualMachineInstance{}, Migration: &v1.VirtualMachineInstanceMigration{},
 	}}
 	var e explain.Explanation
-	if err := (&Reconciler{}).aim(t.Context(), g, &e); err != nil {
+	if err := (explainer{&Reconciler{}}).aim(t.Context(), g, &e); err != nil {
 		t.Fatal(err)
 	}
 	if e.Targets == nil || !strings.HasPrefix(e.Targets.Summary, "unknown: the VMI has no Pod") || e.Targets.Candidates == nil {

@@ -45,7 +45,10 @@ func newPicture() *picture {
 	}
 }
 
-func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
+// planner puts the cluster into a simulation.
+type planner struct{ *Reconciler }
+
+func (r planner) picture(ctx context.Context) (*picture, error) {
 	c := newPicture()
 	var err error
 	if c.kubeVirt, err = r.gatherer.KubeVirt(ctx); err != nil {
@@ -75,7 +78,7 @@ func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
 }
 
 // simulate builds the simulation of the cluster's current state.
-func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*migrationsim.Sim, error) {
+func (r planner) simulate(ctx context.Context, c *picture, a Assumptions) (*migrationsim.Sim, error) {
 	labels := map[string]map[string]string{}
 	for i := range c.namespaces.Items {
 		labels[c.namespaces.Items[i].Name] = c.namespaces.Items[i].Labels
@@ -151,10 +154,10 @@ func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*co
 }
 
 // claims returns the claims that keep the VMI's state.
-func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
+func (r planner) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
 	s := migration.Snapshot{Migration: &v1.VirtualMachineInstanceMigration{}, VMI: vmi, SourcePod: pod}
 	s.Migration.Namespace = vmi.Namespace
-	if err := r.stateClaims(ctx, &s); err != nil {
+	if err := gatherer(r).stateClaims(ctx, &s); err != nil {
 		return nil, err
 	}
 	var out []*corev1.PersistentVolumeClaim
@@ -211,7 +214,7 @@ func (c *picture) outOfSight(vmi *v1.VirtualMachineInstance) string {
 
 // rendering renders target Pods as the controller does. A claim for the VMI's state at the
 // target, which is created first, is assumed to exist.
-func (r *Reconciler) rendering(ctx context.Context, c *picture) func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration, *corev1.Pod) (*corev1.Pod, error) {
+func (r planner) rendering(ctx context.Context, c *picture) func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration, *corev1.Pod) (*corev1.Pod, error) {
 	return func(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration, source *corev1.Pod) (*corev1.Pod, error) {
 		s := migration.Snapshot{Migration: m, VMI: vmi, SourcePod: source, Config: c.config, Claims: map[string]*corev1.PersistentVolumeClaim{}}
 		if name, _ := s.StateClaims(); name != "" {
@@ -219,6 +222,6 @@ func (r *Reconciler) rendering(ctx context.Context, c *picture) func(*v1.Virtual
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 			}}
 		}
-		return r.render(ctx, &gathered{Snapshot: s, key: client.ObjectKeyFromObject(m), kubeVirt: c.kubeVirt})
+		return fitter(r).render(ctx, &gathered{Snapshot: s, key: client.ObjectKeyFromObject(m), kubeVirt: c.kubeVirt})
 	}
 }

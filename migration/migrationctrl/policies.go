@@ -66,7 +66,7 @@ func (p *policies) fresh() *builtPolicies {
 
 // resolve adds the policy in force and its options, for as long as they may matter. An error
 // of resolving them is part of the snapshot.
-func (r *Reconciler) resolve(ctx context.Context, s *migration.Snapshot) error {
+func (r gatherer) resolve(ctx context.Context, s *migration.Snapshot) error {
 	if s.VMI == nil || s.Migration.IsFinal() {
 		return nil
 	}

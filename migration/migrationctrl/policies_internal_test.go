@@ -147,7 +147,7 @@ func TestOptionsChange_WakesAffectedMigrations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			t.Cleanup(q.ShutDown)
-			h, before := r.whenOptionsChange(tc.of), r.policies.changes.Load()
+			h, before := watcher{r}.whenOptionsChange(tc.of), r.policies.changes.Load()
 			switch {
 			case tc.was == nil:
 				h.Create(t.Context(), event.CreateEvent{Object: tc.is}, q)

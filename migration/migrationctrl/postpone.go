@@ -29,7 +29,7 @@ type unstored struct {
 }
 
 // postpone returns for how long the status of the plan need not be stored; zero to store it now.
-func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) time.Duration {
+func (r storer) postpone(g *gathered, plan migration.Plan, actErr error) time.Duration {
 	if equality.Semantic.DeepEqual(g.Migration.Status, plan.Status) {
 		if g.Pending == "" {
 			r.keepNothing(g.key) // what was not stored is outdated
@@ -58,13 +58,13 @@ func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) ti
 }
 
 // keepNothing drops the unstored status of a migration.
-func (r *Reconciler) keepNothing(key types.NamespacedName) {
+func (r storer) keepNothing(key types.NamespacedName) {
 	r.unstored.Delete(key)
 	r.backlog.Done(key)
 }
 
 // entered returns when the migration entered phases that are not stored yet.
-func (r *Reconciler) entered(key types.NamespacedName) map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time {
+func (r storer) entered(key types.NamespacedName) map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time {
 	u, known := r.unstored.Load(key)
 	if !known {
 		return nil

@@ -69,7 +69,7 @@ func TestPostpone_TransientPhases(t *testing.T) {
 			if test.edit != nil {
 				test.edit(g, &plan)
 			}
-			if got := r.postpone(g, plan, test.failed); got != test.want {
+			if got := (storer{r}).postpone(g, plan, test.failed); got != test.want {
 				t.Errorf("postponed for %s, want %s", got, test.want)
 			}
 		})
@@ -119,15 +119,15 @@ func TestPostpone_Bounded(t *testing.T) {
 					plan.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
 						{Phase: p.to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
 				}
-				left := r.postpone(g, plan, nil)
+				left := storer{r}.postpone(g, plan, nil)
 				if left == 0 && p.to != since {
-					if got := r.entered(g.key); i > 0 && len(got) == 0 {
+					if got := (storer{r}).entered(g.key); i > 0 && len(got) == 0 {
 						t.Errorf("pass %d: what is about to be stored is forgotten, and it may fail", i)
 					}
-					r.keepNothing(g.key) // as it is stored
+					storer{r}.keepNothing(g.key) // as it is stored
 				}
 				var entered map[phase]time.Duration
-				for of, at := range r.entered(g.key) {
+				for of, at := range (storer{r}).entered(g.key) {
 					if entered == nil {
 						entered = map[phase]time.Duration{}
 					}

@@ -51,9 +51,12 @@ func (r ranked) Generic(ctx context.Context, e event.TypedGenericEvent[client.Ob
 	r.EventHandler.Generic(ctx, e, r.queue(ctx, q, e.Object))
 }
 
+// ranker returns which reconciles go first.
+type ranker struct{ *Reconciler }
+
 // rankOfPod is urgent: a running target Pod occupies a slot and resources of a node, and waits only for the handoff.
 // The Pods of a VMI that has migrated are not.
-func (r *Reconciler) rankOfPod(ctx context.Context, o client.Object) int {
+func (r ranker) rankOfPod(ctx context.Context, o client.Object) int {
 	name := o.GetAnnotations()[ownerName]
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
 		name = c.Name
@@ -70,7 +73,7 @@ func (r *Reconciler) rankOfPod(ctx context.Context, o client.Object) int {
 }
 
 // rankOfGuest is the default rank, except for a VMI that has migrated.
-func (r *Reconciler) rankOfGuest(_ context.Context, o client.Object) int {
+func (r ranker) rankOfGuest(_ context.Context, o client.Object) int {
 	guest, is := o.(*v1.VirtualMachineInstance)
 	if !is || guest.Status.MigrationState == nil || !guest.Status.MigrationState.Completed {
 		return 0
@@ -79,7 +82,7 @@ func (r *Reconciler) rankOfGuest(_ context.Context, o client.Object) int {
 }
 
 // rankOfMigration is urgent while there is a target Pod and no handoff.
-func (r *Reconciler) rankOfMigration(_ context.Context, o client.Object) int {
+func (r ranker) rankOfMigration(_ context.Context, o client.Object) int {
 	m, is := o.(*v1.VirtualMachineInstanceMigration)
 	switch {
 	case !is:
@@ -93,7 +96,7 @@ func (r *Reconciler) rankOfMigration(_ context.Context, o client.Object) int {
 }
 
 // rankOfEnded is the last, as no migration waits for the remaining work, unless for the slot.
-func (r *Reconciler) rankOfEnded() int {
+func (r ranker) rankOfEnded() int {
 	if len(r.Admission.Waiting()) > 0 {
 		return urgentPriority
 	}

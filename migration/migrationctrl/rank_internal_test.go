@@ -131,11 +131,11 @@ func TestRanks(t *testing.T) {
 			rank := func() int {
 				switch test.of.(type) {
 				case *corev1.Pod:
-					return r.rankOfPod(t.Context(), test.of)
+					return ranker{r}.rankOfPod(t.Context(), test.of)
 				case *v1.VirtualMachineInstance:
-					return r.rankOfGuest(t.Context(), test.of)
+					return ranker{r}.rankOfGuest(t.Context(), test.of)
 				}
-				return r.rankOfMigration(t.Context(), test.of)
+				return ranker{r}.rankOfMigration(t.Context(), test.of)
 			}
 			if got := rank(); got != test.rank {
 				t.Errorf("rank %d, want %d", got, test.rank)

@@ -153,7 +153,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("migration").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, RateLimiter: r.failures})
-	if err := r.watch(b).Complete(r); err != nil {
+	if err := (watcher{r}).watch(b).Complete(r); err != nil {
 		return fmt.Errorf("migrationctrl: %w", err)
 	}
 	return r.Metrics.setup(ctx, mgr, r)
@@ -190,14 +190,14 @@ func (r *Reconciler) complete() error {
 // Reconcile makes one pass over one migration.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	var m *v1.VirtualMachineInstanceMigration
-	if err = r.restore(ctx); err == nil {
-		m, err = r.read(ctx, req.NamespacedName)
+	if err = (capacity{r}).restore(ctx); err == nil {
+		m, err = gatherer{r}.read(ctx, req.NamespacedName)
 	}
 	if err != nil {
 		r.Metrics.passed(passFailed, err)
 		return reconcile.Result{}, err
 	}
-	ctx, span := tracer.Start(r.joined(ctx, req.NamespacedName, m), "migration.Reconcile")
+	ctx, span := tracer.Start(tracing{r}.joined(ctx, req.NamespacedName, m), "migration.Reconcile")
 	span.SetAttributes(attribute.String("migration", req.String()))
 	outcome, failure := passIdle, error(nil)
 	defer func() {
@@ -209,19 +209,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		backlog.Usual(&result)
 	}()
 
-	g, err := r.gather(ctx, req.NamespacedName, m)
+	g, err := gatherer{r}.gather(ctx, req.NamespacedName, m)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if g == nil {
 		outcome = passGone
-		r.forget(req.NamespacedName)
+		capacity{r}.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	r.rehearse(ctx, g)
-	r.reserve(g)
+	fitter{r}.rehearse(ctx, g)
+	capacity{r}.reserve(g)
 	plan := migration.Decide(g.Snapshot, r.Clock.Now())
-	actErr := r.act(ctx, g, plan)
+	actErr := actor{r}.act(ctx, g, plan)
 	failure = actErr
 	if len(plan.Actions) > 0 {
 		outcome = passActed
@@ -231,19 +231,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		attribute.String("phase", string(plan.Status.Phase)), attribute.String("reason", string(plan.Reason)),
 		attribute.String("owner", string(plan.Owner)),
 	)
-	if left := r.postpone(g, plan, actErr); left > 0 {
-		r.waits(ctx, req.NamespacedName, plan)
+	if left := (storer{r}).postpone(g, plan, actErr); left > 0 {
+		tracing{r}.waits(ctx, req.NamespacedName, plan)
 		return backlog.Later(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil), left), nil
 	}
-	if err := r.store(ctx, g, plan); err != nil {
+	if err := (storer{r}).store(ctx, g, plan); err != nil {
 		failure = errors.Join(actErr, err)
-		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), failure)
+		return storer{r}.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), failure)
 	}
-	r.settle(g)
-	r.waits(ctx, req.NamespacedName, plan)
+	capacity{r}.settle(g)
+	tracing{r}.waits(ctx, req.NamespacedName, plan)
 	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {
 		// The remaining cleanup has no event of its own.
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
-	return r.result(ctx, g, plan, actErr)
+	return storer{r}.result(ctx, g, plan, actErr)
 }

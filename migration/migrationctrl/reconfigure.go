@@ -21,7 +21,7 @@ import (
 // time. After an error part of the configuration is in force; calling it again applies all of it.
 func (r *Reconciler) Reconfigure(ctx context.Context, c migration.Config, q queue.Options) error {
 	r.current.Store(&c)
-	woken, err := r.limit(ctx)
+	woken, err := capacity{r}.limit(ctx)
 	if err != nil {
 		return fmt.Errorf("migrationctrl: reconfigure: %w", err)
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) configured() migration.Config {
 
 // limit applies the limits of the configuration and the KubeVirt object, and returns the keys
 // of the migrations that may proceed because of it.
-func (r *Reconciler) limit(ctx context.Context) ([]types.NamespacedName, error) {
+func (r capacity) limit(ctx context.Context) ([]types.NamespacedName, error) {
 	r.limiting.Lock()
 	defer r.limiting.Unlock()
 	kv, err := r.gatherer.KubeVirt(ctx)

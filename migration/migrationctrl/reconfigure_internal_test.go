@@ -72,7 +72,7 @@ func TestReconfigure_RunningController(t *testing.T) {
 	if err := s.Update(t.Context(), kv); err != nil {
 		t.Fatal(err)
 	}
-	s.r.ofKubeVirt(t.Context(), kv)
+	watcher{s.r}.ofKubeVirt(t.Context(), kv)
 	want.Cluster = 5
 	if d := cmp.Diff(want, s.r.Admission.Usage().Limits); d != "" {
 		t.Errorf("limits: -want +got\n%s", d)
@@ -104,8 +104,8 @@ func TestReconfigure_RaceFree(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 50 {
-				s.r.ofKubeVirt(t.Context(), nil)
-				s.r.ofNode(t.Context(), nil)
+				watcher{s.r}.ofKubeVirt(t.Context(), nil)
+				watcher{s.r}.ofNode(t.Context(), nil)
 			}
 		})
 	}

@@ -32,10 +32,13 @@ import (
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=get;patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations/status,verbs=patch
 
+// storer writes status and finalizers, now or later, and returns when the next pass is due.
+type storer struct{ *Reconciler }
+
 // store writes the status, then emits the events of the transition, then removes the
 // finalizer if nothing is left to do. Each write is guarded by the version that the
 // previous one returned, so that they cannot conflict with each other.
-func (r *Reconciler) store(ctx context.Context, g *gathered, plan migration.Plan) error {
+func (r storer) store(ctx context.Context, g *gathered, plan migration.Plan) error {
 	if err := r.storeStatus(ctx, g, plan); err != nil {
 		return err
 	}
@@ -58,7 +61,7 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan migration.Plan
 	return nil
 }
 
-func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migration.Plan) error {
+func (r storer) storeStatus(ctx context.Context, g *gathered, plan migration.Plan) error {
 	was := g.Migration
 	if equality.Semantic.DeepEqual(was.Status, plan.Status) {
 		return nil
@@ -83,7 +86,7 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 }
 
 // patchMigration writes the migration's metadata.
-func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.VirtualMachineInstanceMigration) error {
+func (r storer) patchMigration(ctx context.Context, g *gathered, next *v1.VirtualMachineInstanceMigration) error {
 	patch := client.MergeFromWithOptions(g.Migration, client.MergeFromWithOptimisticLock{})
 	if err := r.gate.For(g.owner).Patch(ctx, next, patch); err != nil {
 		return err
@@ -93,7 +96,7 @@ func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.V
 }
 
 // result returns when to look again. What only an event can change is not retried.
-func (r *Reconciler) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
+func (r storer) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
 	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil)
 	switch {
 	case actErr == nil || awaitsEvent(actErr):
@@ -138,7 +141,7 @@ func sooner(next reconcile.Result, delay time.Duration) reconcile.Result {
 
 // again repeats a pass that failed. The controller's own delay grows and ignores deadlines; so
 // an earlier deadline is returned instead of the error.
-func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Result, err error) (reconcile.Result, error) {
+func (r storer) again(ctx context.Context, g *gathered, next reconcile.Result, err error) (reconcile.Result, error) {
 	if lost, quietly := quiet(err); quietly == nil && guarded(g.Failures) {
 		return sooner(next, lost.RequeueAfter), nil
 	}

@@ -58,7 +58,7 @@ func TestRequeue_KeepsDeadlines(t *testing.T) {
 			for range tc.failures {
 				r.failures.When(reconcile.Request{NamespacedName: g.key})
 			}
-			got, err := r.result(t.Context(), g, tc.plan, tc.err)
+			got, err := storer{r}.result(t.Context(), g, tc.plan, tc.err)
 			if got.RequeueAfter != tc.after || (err != nil) != tc.retried {
 				t.Errorf("after %s, error %v; want after %s, retried %v", got.RequeueAfter, err, tc.after, tc.retried)
 			}
@@ -79,7 +79,7 @@ func TestLostRace_RequeuesAtOnce(t *testing.T) {
 				r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Time{}), failures: newFailures()}
 				g := &gathered{}
 				g.Failures = map[migration.ActionKind]error{action: err}
-				got, left := r.result(t.Context(), g, migration.Plan{}, fmt.Errorf("refused: %w", err))
+				got, left := storer{r}.result(t.Context(), g, migration.Plan{}, fmt.Errorf("refused: %w", err))
 				if atOnce := got.RequeueAfter == conflictRetry && left == nil; atOnce != races || !races && left == nil {
 					t.Errorf("after %s, error %v", got.RequeueAfter, left)
 				}

@@ -12,9 +12,12 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
+// tracing traces migrations.
+type tracing struct{ *Reconciler }
+
 // joined makes a pass part of the migration's trace while that is under way, and ends the
 // trace of a migration that has ended.
-func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) context.Context {
+func (r tracing) joined(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) context.Context {
 	switch {
 	case m == nil:
 		r.moves.End(ctx, key, "the migration no longer exists", r.Clock.Now())
@@ -40,6 +43,6 @@ func since(m *v1.VirtualMachineInstanceMigration) time.Time {
 }
 
 // waits records what the migration waits for after a pass.
-func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan migration.Plan) {
+func (r tracing) waits(ctx context.Context, key types.NamespacedName, plan migration.Plan) {
 	r.moves.Waits(ctx, key, string(plan.Reason), string(plan.Owner), r.Clock.Now())
 }

@@ -38,10 +38,10 @@ func TestTrace_EndsWithMigration(t *testing.T) {
 			now := clocktesting.NewFakePassiveClock(metricsEpoch.Add(time.Second))
 			r := &Reconciler{Clock: now, moves: tracecontext.NewOperations(provider.Tracer("test"), "migration.Move", "migration.Wait")}
 			key := types.NamespacedName{Namespace: "ns", Name: "a"}
-			ctx := r.joined(t.Context(), key, counted("a"))
-			r.waits(ctx, key, migration.Plan{Reason: migration.ReasonWaitingForSlot})
+			ctx := tracing{r}.joined(t.Context(), key, counted("a"))
+			tracing{r}.waits(ctx, key, migration.Plan{Reason: migration.ReasonWaitingForSlot})
 			now.SetTime(metricsEpoch.Add(9 * time.Second))
-			if joins := trace.SpanContextFromContext(r.joined(t.Context(), key, tc.end)); joins.IsValid() == tc.over {
+			if joins := trace.SpanContextFromContext((tracing{r}).joined(t.Context(), key, tc.end)); joins.IsValid() == tc.over {
 				t.Errorf("the pass is part of the migration: %v", joins.IsValid())
 			}
 			var got []string

@@ -92,15 +92,18 @@ func controlling(pod metav1.Object) types.UID {
 // +kubebuilder:rbac:groups="",resources=namespaces;nodes;pods;persistentvolumeclaims;resourcequotas,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
+// watcher maps events to migrations.
+type watcher struct{ *Reconciler }
+
 // watch declares every kind of object that can change a decision.
-func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
+func (r watcher) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
 		WatchesRawSource(r.backlog.Source(r.Clock)).
 		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(noEvents)). // names the controller; see the next line
-		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, r.rankOfMigration}).
+		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, ranker(r).rankOfMigration}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
-		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofGuest), r.rankOfGuest}).
-		Watches(&corev1.Pod{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofPod), r.rankOfPod}).
+		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofGuest), ranker(r).rankOfGuest}).
+		Watches(&corev1.Pod{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofPod), ranker(r).rankOfPod}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(relabelled)).
@@ -117,7 +120,7 @@ type requestQueue = backlog.Queue
 
 // siblings enqueues the other migrations of a VMI when one of them ends or is deleted: they may
 // wait for it.
-func (r *Reconciler) siblings() handler.EventHandler {
+func (r watcher) siblings() handler.EventHandler {
 	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		m, ok := o.(*v1.VirtualMachineInstanceMigration)
 		if !ok {
@@ -142,12 +145,12 @@ func (r *Reconciler) siblings() handler.EventHandler {
 }
 
 // ofGuest maps a VMI to its migrations that are not done.
-func (r *Reconciler) ofGuest(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofGuest(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.ofName(ctx, o.GetNamespace(), o.GetName())
 }
 
 // ofPod maps a Pod to the migrations of its VMI, directly or through another Pod.
-func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	switch c := metav1.GetControllerOf(o); {
 	case c == nil:
 		return nil
@@ -172,7 +175,7 @@ func ofClaim(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
 
-func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reconcile.Request {
+func (r watcher) ofName(ctx context.Context, namespace, guest string) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{migrationByVMI: guest}); err != nil {
 		return nil
@@ -196,8 +199,8 @@ func done(m *v1.VirtualMachineInstanceMigration) bool {
 
 // ofKubeVirt applies changed limits and maps to the migrations that may proceed
 // because of it.
-func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
-	woken, err := r.limit(ctx)
+func (r watcher) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
+	woken, err := capacity(r).limit(ctx)
 	if err != nil {
 		return nil
 	}

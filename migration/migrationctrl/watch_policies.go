@@ -41,7 +41,7 @@ func migrationConfiguration(o client.Object) any {
 
 // whenOptionsChange enqueues the migrations to which it matters when that part of an object
 // changes, is added or deleted: of all namespaces, or of the object's own.
-func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
+func (r watcher) whenOptionsChange(of part) handler.EventHandler {
 	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		var within []client.ListOption
 		switch o.(type) {
@@ -66,7 +66,7 @@ func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
 }
 
 // mindful lists the migrations for which minds is true.
-func (r *Reconciler) mindful(ctx context.Context, within ...client.ListOption) []reconcile.Request {
+func (r watcher) mindful(ctx context.Context, within ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list, append(within, client.MatchingFields{mindful: yes})...); err != nil {
 		return nil

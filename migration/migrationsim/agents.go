@@ -11,8 +11,11 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
+// agents are the node agents of the VMIs.
+type agents struct{ *Sim }
+
 // react lets the agents of the VMI's nodes act when it is their turn.
-func (s *Sim) react(g *guest) {
+func (s agents) react(g *guest) {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil {
 		s.fail(err)
@@ -35,7 +38,7 @@ func (s *Sim) react(g *guest) {
 			if s.step(g, handoff.Prepared, handoff.Event{Kind: handoff.Begin, Epoch: epoch, Node: lease.Holder}) {
 				now := s.clock.stamp()
 				g.VMI.Status.MigrationState.StartTimestamp = &now
-				s.begin(g, lease.Holder, lease.Target)
+				links(s).begin(g, lease.Holder, lease.Target)
 			}
 		})
 	case handoff.Moving:
@@ -46,12 +49,12 @@ func (s *Sim) react(g *guest) {
 }
 
 // moving lets the source send the VMI, or abort as requested.
-func (s *Sim) moving(g *guest, lease handoff.Lease) {
+func (s agents) moving(g *guest, lease handoff.Lease) {
 	if s.byName[lease.Holder] == nil || g.landing {
 		return // no agent sends it, or all of it was sent
 	}
 	if g.transfer == nil {
-		s.begin(g, lease.Holder, lease.Target) // it was already under way at the start
+		links(s).begin(g, lease.Holder, lease.Target) // it was already under way at the start
 	}
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.AbortRequested {
 		s.after(s.o.Latency.Begin, func() { s.revert(g, "the migration was aborted") })
@@ -60,7 +63,7 @@ func (s *Sim) moving(g *guest, lease handoff.Lease) {
 
 // step changes the lease as a node does, unless its state has changed, and reports whether it
 // did.
-func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
+func (s agents) step(g *guest, from handoff.State, e handoff.Event) bool {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil || lease.State != from || lease.Epoch != e.Epoch {
 		s.fail(err)
@@ -74,7 +77,7 @@ func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
 		s.fail(fmt.Errorf("VMI %s: %w", g.key, err))
 		return false
 	}
-	s.changed(g)
+	controller(s).changed(g)
 	return true
 }
 
@@ -85,7 +88,7 @@ func (g *guest) leased(in handoff.State) (handoff.Lease, bool) {
 }
 
 // arrive ends a transfer: the target takes over.
-func (s *Sim) arrive(g *guest) {
+func (s agents) arrive(g *guest) {
 	lease, moving := g.leased(handoff.Moving)
 	switch {
 	case !moving:
@@ -94,22 +97,22 @@ func (s *Sim) arrive(g *guest) {
 		s.revert(g, fmt.Sprintf("node %q, the target of the VMI, does not exist", lease.Target))
 		return
 	}
-	s.end(g)
+	links(s).end(g)
 	g.landing = true
 	s.after(s.o.Latency.TakeOver, func() {
 		g.landing = false
 		if s.step(g, handoff.Moving, handoff.Event{Kind: handoff.TakeOver, Epoch: lease.Epoch, Node: lease.Target}) {
-			s.ledger.arrived(s, g, lease.Holder, lease.Target)
+			s.ledger.arrived(s.Sim, g, lease.Holder, lease.Target)
 			g.VMI.Status.EvacuationNodeName = ""
 			delete(g.VMI.Annotations, v1.EvictionSourceAnnotation)
-			s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
+			evacuator(s).reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
 			s.react(g)
 		}
 	})
 }
 
 // finalize completes the migration at the target.
-func (s *Sim) finalize(g *guest) {
+func (s agents) finalize(g *guest) {
 	lease, arrived := g.leased(handoff.Arrived)
 	if !arrived || !s.step(g, handoff.Arrived, handoff.Event{Kind: handoff.Finalize, Epoch: lease.Epoch, Node: lease.Holder}) {
 		return
@@ -118,19 +121,19 @@ func (s *Sim) finalize(g *guest) {
 }
 
 // revert ends a transfer without success: the VMI stays.
-func (s *Sim) revert(g *guest, why string) {
+func (s agents) revert(g *guest, why string) {
 	lease, moving := g.leased(handoff.Moving)
 	if !moving || g.transfer == nil {
 		return
 	}
-	s.end(g)
+	links(s).end(g)
 	if s.step(g, handoff.Moving, handoff.Event{Kind: handoff.Revert, Epoch: lease.Epoch, Node: lease.Holder, Message: why}) {
 		s.close(g, why)
 	}
 }
 
 // close completes the VMI's migration state.
-func (s *Sim) close(g *guest, failure string) {
+func (s agents) close(g *guest, failure string) {
 	ms := g.VMI.Status.MigrationState
 	if ms == nil {
 		ms = &v1.VirtualMachineInstanceMigrationState{}
@@ -140,5 +143,5 @@ func (s *Sim) close(g *guest, failure string) {
 	ms.EndTimestamp, ms.Completed = &now, true
 	ms.Failed, ms.FailureReason = failure != "", failure
 	s.ledger.moved(g)
-	s.changed(g)
+	controller(s).changed(g)
 }

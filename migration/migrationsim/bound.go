@@ -49,7 +49,7 @@ func (b Bound) String() string {
 // Bound returns the bound for migrations of these VMIs, each from its current node.
 // VMIs that do not converge, whose policy is invalid, or that do not exist, are omitted.
 func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
-	b := Bound{First: s.first()}
+	b := Bound{First: bounder{s}.first()}
 	limits := s.o.Config.Limits
 	leave, bytes := map[string]float64{}, map[string]float64{}
 	total, all := 0.0, 0.0
@@ -58,7 +58,7 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 		if g == nil {
 			continue
 		}
-		t := s.alone(g)
+		t := bounder{s}.alone(g)
 		if math.IsInf(t, 1) {
 			continue
 		}
@@ -80,7 +80,7 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 		}
 	}
 	b.Cluster = over(total, limits.Cluster)
-	if open := s.open(); open > 0 {
+	if open := (bounder{s}).open(); open > 0 {
 		b.Inbound = over(total, limits.Inbound*open)
 		if s.o.Link > 0 {
 			b.Link = max(b.Link, seconds(all/s.o.Link/float64(open)))
@@ -104,21 +104,24 @@ func (g *guest) underWay() bool {
 	return slices.ContainsFunc(g.jobs, func(j *job) bool { return j.holding })
 }
 
+// bounder computes what [Sim.Bound] is made of.
+type bounder struct{ *Sim }
+
 // alone returns how many seconds the VMI's transfer takes alone on the links. A VMI whose policy is
 // invalid never begins one.
-func (s *Sim) alone(g *guest) float64 {
-	if s.resolve(g).Err != nil {
+func (s bounder) alone(g *guest) float64 {
+	if controller(s).resolve(g).Err != nil {
 		return math.Inf(1)
 	}
-	rate := s.cap(g)
+	rate := links(s).cap(g)
 	if s.o.Link > 0 {
 		rate = min(rate, s.o.Link)
 	}
-	return moving(g.Bytes, rate, g.Dirty, downtime(s.options(g)))
+	return moving(g.Bytes, rate, g.Dirty, downtime(links(s).options(g)))
 }
 
 // open counts the schedulable nodes; a drained node is not among them once it is cordoned.
-func (s *Sim) open() int {
+func (s bounder) open() int {
 	n := 0
 	for _, node := range s.nodes {
 		if !node.Spec.Unschedulable {
@@ -129,7 +132,7 @@ func (s *Sim) open() int {
 }
 
 // first returns the minimum time from the creation of a migration to its first byte.
-func (s *Sim) first() time.Duration {
+func (s bounder) first() time.Duration {
 	l := s.o.Latency
 	return l.Schedule + l.PodStart + l.Prepare + l.Begin
 }

@@ -4,13 +4,11 @@ package migrationsim
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -23,8 +21,11 @@ import (
 // again is the delay after a pass with a rejected write.
 const again = 15 * time.Second
 
+// controller is the controller of migrations.
+type controller struct{ *Sim }
+
 // wake schedules a pass over the migration, unless one is scheduled.
-func (s *Sim) wake(j *job) {
+func (s controller) wake(j *job) {
 	if j.due || j.record.gone {
 		return
 	}
@@ -32,7 +33,7 @@ func (s *Sim) wake(j *job) {
 	s.after(s.o.Latency.Watch, func() { s.pass(j) })
 }
 
-func (s *Sim) wakeAll(keys []types.NamespacedName) {
+func (s controller) wakeAll(keys []types.NamespacedName) {
 	for _, k := range keys {
 		if j := s.jobs[k]; j != nil {
 			s.wake(j)
@@ -41,7 +42,7 @@ func (s *Sim) wakeAll(keys []types.NamespacedName) {
 }
 
 // changed wakes the watchers of the VMI and its Pods.
-func (s *Sim) changed(g *guest) {
+func (s controller) changed(g *guest) {
 	for _, j := range g.jobs {
 		if !j.done() {
 			s.wake(j)
@@ -55,7 +56,7 @@ func (j *job) done() bool {
 }
 
 // pass is a pass of the controller: gather, reserve, decide, act, decide, store, settle.
-func (s *Sim) pass(j *job) {
+func (s controller) pass(j *job) {
 	j.due = false
 	if j.record.gone || j.unplayed || s.err != nil {
 		return
@@ -66,7 +67,7 @@ func (s *Sim) pass(j *job) {
 	plan := migration.Decide(snap, s.clock.now)
 	if acts := len(plan.Actions); acts > 0 {
 		slot := snap.Slot
-		failures := s.act(j, plan)
+		failures := executor(s).act(j, plan)
 		if j.unplayed {
 			return
 		}
@@ -87,7 +88,7 @@ func (s *Sim) pass(j *job) {
 
 // retry schedules another pass after a failed write: soon, or when what it waits for may have
 // happened.
-func (s *Sim) retry(j *job, failures map[migration.ActionKind]error) {
+func (s controller) retry(j *job, failures map[migration.ActionKind]error) {
 	for _, err := range failures {
 		var node *migration.NoNodeError
 		var quota *placement.QuotaError
@@ -100,7 +101,7 @@ func (s *Sim) retry(j *job, failures map[migration.ActionKind]error) {
 }
 
 // plan schedules a pass for when time alone lets the migration continue, or fail.
-func (s *Sim) plan(j *job, plan migration.Plan) {
+func (s controller) plan(j *job, plan migration.Plan) {
 	next := plan.Deadline
 	if !plan.Wake.IsZero() && (next.IsZero() || plan.Wake.Before(next)) {
 		next = plan.Wake
@@ -117,7 +118,7 @@ func (s *Sim) plan(j *job, plan migration.Plan) {
 }
 
 // snapshot returns what the controller gathers.
-func (s *Sim) snapshot(j *job) migration.Snapshot {
+func (s controller) snapshot(j *job) migration.Snapshot {
 	g := j.guest
 	snap := migration.Snapshot{
 		Migration: j.m, VMI: g.VMI, Config: s.o.Config, Now: s.clock.now,
@@ -148,7 +149,7 @@ func (s *Sim) snapshot(j *job) migration.Snapshot {
 
 // resolve finds the policy of the VMI, once. An invalid policy is no fault of the simulation: the
 // resolution keeps the error, for which the migration waits.
-func (s *Sim) resolve(g *guest) policy.Resolution {
+func (s controller) resolve(g *guest) policy.Resolution {
 	if g.resolution == nil {
 		match := s.policies.Match(g.VMI.Labels, s.o.NamespaceLabels[g.key.Namespace])
 		r, _ := policy.Resolve(match, s.o.Config.Cluster)
@@ -158,7 +159,7 @@ func (s *Sim) resolve(g *guest) policy.Resolution {
 }
 
 // reserve claims the slots that the migration needs, or releases those it does not need.
-func (s *Sim) reserve(j *job, snap migration.Snapshot) queue.Verdict {
+func (s controller) reserve(j *job, snap migration.Snapshot) queue.Verdict {
 	claim, wanted := snap.Claim()
 	if !wanted {
 		s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
@@ -172,85 +173,11 @@ func (s *Sim) reserve(j *job, snap migration.Snapshot) queue.Verdict {
 	return v
 }
 
-// act executes the writes until one fails.
-func (s *Sim) act(j *job, plan migration.Plan) map[migration.ActionKind]error {
-	for _, a := range plan.Actions {
-		if err := s.do(j, a); err != nil {
-			return map[migration.ActionKind]error{a.Kind: err}
-		}
-	}
-	return nil
-}
-
-func (s *Sim) do(j *job, a migration.Action) error {
-	g := j.guest
-	switch a.Kind {
-	case migration.Adopt:
-		metav1.SetMetaDataLabel(&j.m.ObjectMeta, v1.MigrationSelectorLabel, j.m.Spec.VMIName)
-		j.m.Finalizers = append(j.m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
-	case migration.CreateTarget:
-		return s.createTarget(j)
-	case migration.CreateAttachment:
-		s.createAttachment(j, a.Volumes)
-	case migration.AnnotatePod:
-		s.annotate(g, a)
-	case migration.CreateClaim, migration.ChangeClaim:
-		g.claims[a.Claim.Name] = a.Claim
-	case migration.DeleteClaim:
-		delete(g.claims, a.Claim.Name)
-	case migration.DeletePod:
-		s.deletePod(g, a.Pod.Name)
-	case migration.ChangeVMI:
-		return s.change(g, a.Change)
-	case migration.Collect:
-		s.forget(s.jobs[types.NamespacedName{Namespace: j.m.Namespace, Name: a.Name}])
-	case migration.AbortBackup:
-		s.abortBackup(g)
-	default:
-		err := fmt.Errorf("%w: %s", errUnknownAction, a.Kind)
-		s.giveUp(j, err)
-		return err
-	}
-	return nil
-}
-
 func aborts(a migration.Action) bool { return a.Kind == migration.AbortBackup }
-
-// abortBackup ends the backup of the VMI.
-func (s *Sim) abortBackup(g *guest) {
-	s.after(s.o.Latency.Begin, func() {
-		if t := g.VMI.Status.ChangedBlockTracking; t != nil && t.BackupStatus != nil {
-			t.BackupStatus.Completed = true
-			s.changed(g)
-		}
-	})
-}
-
-// giveUp ends the simulation of a migration: its further course is unknown. It keeps what it
-// holds.
-func (s *Sim) giveUp(j *job, why error) {
-	j.unplayed = true
-	j.record.Reason, j.record.Message = migration.ReasonUnsupported, "the simulation ends here: "+why.Error()
-	if !j.m.IsFinal() {
-		s.ledger.ended()
-	}
-	delete(s.leaving, j.guest)
-}
-
-// change writes the VMI.
-func (s *Sim) change(g *guest, c *migration.VMIChange) error {
-	if err := c.Apply(g.VMI); err != nil {
-		return err
-	}
-	s.ledger.moved(g)
-	s.changed(g)
-	s.react(g)
-	return nil
-}
 
 // store writes the status, releases finished migrations, and reports whether anything
 // changed.
-func (s *Sim) store(j *job, plan migration.Plan) bool {
+func (s controller) store(j *job, plan migration.Plan) bool {
 	was := j.m.IsFinal()
 	changed := !equality.Semantic.DeepEqual(j.m.Status, plan.Status)
 	if changed {
@@ -264,7 +191,7 @@ func (s *Sim) store(j *job, plan migration.Plan) bool {
 			s.ledger.hold(-1)
 		}
 		s.ledger.ended()
-		s.reconsider(j.guest, s.clock.now.Add(s.o.Latency.Watch))
+		evacuator(s).reconsider(j.guest, s.clock.now.Add(s.o.Latency.Watch))
 		for _, o := range j.guest.jobs {
 			if o != j && !o.done() {
 				s.wake(o)
@@ -281,7 +208,7 @@ func (s *Sim) store(j *job, plan migration.Plan) bool {
 }
 
 // forget removes a migration that is deleted.
-func (s *Sim) forget(j *job) {
+func (s controller) forget(j *job) {
 	if j == nil {
 		return
 	}
@@ -290,4 +217,26 @@ func (s *Sim) forget(j *job) {
 	j.guest.jobs = slices.DeleteFunc(j.guest.jobs, func(o *job) bool { return o == j })
 	s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
 	s.changed(j.guest)
+}
+
+// restore fills Admission as a controller does at its start.
+func (s controller) restore() {
+	var claims []queue.Claim
+	for _, j := range s.all {
+		if j.m.IsFinal() {
+			continue
+		}
+		if c, wanted := s.snapshot(j).Claim(); wanted {
+			claims = append(claims, c)
+		}
+	}
+	s.wakeAll(s.admission.Restore(claims, s.clock.now))
+	used, limits := s.admission.Usage(), s.o.Config.Limits
+	s.lifted = used.Cluster > limits.Cluster
+	for _, n := range used.Outbound {
+		s.lifted = s.lifted || n > limits.Outbound
+	}
+	for _, n := range used.Inbound {
+		s.lifted = s.lifted || n > limits.Inbound
+	}
 }

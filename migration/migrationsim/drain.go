@@ -16,6 +16,9 @@ import (
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
+// evacuator creates and cancels the migrations of VMIs that must leave their nodes.
+type evacuator struct{ *Sim }
+
 // Drain cordons the node and taints it, so that every VMI whose eviction strategy
 // allows it leaves by a migration.
 func (s *Sim) Drain(node string) error {
@@ -24,10 +27,10 @@ func (s *Sim) Drain(node string) error {
 	}
 	n := s.byName[node].obj
 	if !evacuation.Draining(n, s.o.Config.Cluster) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: s.drainTaint(), Effect: corev1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: evacuator{s}.drainTaint(), Effect: corev1.TaintEffectNoSchedule})
 	}
 	for _, g := range s.on(node) {
-		s.evacuate(g)
+		evacuator{s}.evacuate(g)
 	}
 	return nil
 }
@@ -39,15 +42,15 @@ func (s *Sim) Undrain(node string) error {
 	if !known {
 		return fmt.Errorf("migrationsim: node %q does not exist", node)
 	}
-	key := s.drainTaint()
+	key := evacuator{s}.drainTaint()
 	n.obj.Spec.Taints = slices.DeleteFunc(n.obj.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 	for _, g := range s.on(node) {
-		s.evacuate(g)
+		evacuator{s}.evacuate(g)
 	}
 	return s.Uncordon(node)
 }
 
-func (s *Sim) drainTaint() string {
+func (s evacuator) drainTaint() string {
 	if c := s.o.Config.Cluster; c != nil && c.NodeDrainTaintKey != nil {
 		return *c.NodeDrainTaintKey
 	}
@@ -66,11 +69,11 @@ func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (evacuation.Evic
 		return evacuation.EvictionAnswer{}, fmt.Errorf("migrationsim: VMI %s has no Pod", key)
 	}
 	a := evacuation.Evict(evacuation.Eviction{
-		Pod: pod, Guest: s.standing(g), Descheduler: descheduler, Strategy: s.o.EvictionStrategy, Config: s.o.Config,
+		Pod: pod, Guest: evacuator{s}.standing(g), Descheduler: descheduler, Strategy: s.o.EvictionStrategy, Config: s.o.Config,
 	}, s.clock.now)
 	if a.Mark != nil {
 		a.Mark.Apply(g.VMI)
-		s.evacuate(g)
+		evacuator{s}.evacuate(g)
 	}
 	return a, nil
 }
@@ -79,7 +82,7 @@ func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (evacuation.Evic
 func (s *Sim) Standings(node string) []evacuation.Standing {
 	var out []evacuation.Standing
 	for _, g := range s.on(node) {
-		out = append(out, s.judge(g, node))
+		out = append(out, evacuator{s}.judge(g, node))
 	}
 	return out
 }
@@ -109,7 +112,7 @@ func (s *Sim) Guests(node string) []types.NamespacedName {
 	return keys
 }
 
-func (s *Sim) standing(g *guest) evacuation.Guest {
+func (s evacuator) standing(g *guest) evacuation.Guest {
 	all := make([]*v1.VirtualMachineInstanceMigration, 0, len(g.jobs))
 	for _, j := range g.jobs {
 		all = append(all, j.m)
@@ -117,7 +120,7 @@ func (s *Sim) standing(g *guest) evacuation.Guest {
 	return evacuation.Guest{VMI: g.VMI, Migrations: all, Pods: g.pods}
 }
 
-func (s *Sim) judge(g *guest, node string) evacuation.Standing {
+func (s evacuator) judge(g *guest, node string) evacuation.Standing {
 	var obj *corev1.Node
 	if n := s.byName[node]; n != nil {
 		obj = n.obj
@@ -130,7 +133,7 @@ func (s *Sim) judge(g *guest, node string) evacuation.Standing {
 
 // evacuate decides about the evacuation of the VMI from its node, and before that from the nodes
 // that its migrations were to take it from.
-func (s *Sim) evacuate(g *guest) {
+func (s evacuator) evacuate(g *guest) {
 	g.judged = true
 	here := g.VMI.Status.NodeName
 	for _, j := range slices.Clone(g.jobs) {
@@ -155,7 +158,7 @@ func (s *Sim) evacuate(g *guest) {
 	}
 }
 
-func (s *Sim) callOff(d evacuation.Standing) {
+func (s evacuator) callOff(d evacuation.Standing) {
 	for _, m := range d.Cancel {
 		s.Cancel(keyOf(m))
 	}
@@ -169,7 +172,7 @@ func (g *guest) tidying() bool {
 }
 
 // reconsider repeats the decision about an evacuation, if the VMI was ever to leave.
-func (s *Sim) reconsider(g *guest, at time.Time) {
+func (s evacuator) reconsider(g *guest, at time.Time) {
 	if !g.judged || !g.again.IsZero() && !g.again.After(at) && g.again.After(s.clock.now) {
 		return
 	}

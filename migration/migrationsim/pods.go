@@ -18,8 +18,8 @@ import (
 )
 
 // createTarget creates the target Pod.
-func (s *Sim) createTarget(j *job) error {
-	snap := s.snapshot(j)
+func (s executor) createTarget(j *job) error {
+	snap := controller(s).snapshot(j)
 	p, err := s.o.Render(j.guest.VMI, j.m, snap.SourcePod)
 	switch {
 	case errors.Is(err, migration.ErrRender):
@@ -41,12 +41,12 @@ func (s *Sim) createTarget(j *job) error {
 	s.quotas.charge(p)
 	j.holding = true
 	s.ledger.hold(1)
-	s.schedule(&placing{guest: j.guest, pod: p, source: j.guest.VMI.Status.NodeName})
+	scheduler(s).schedule(&placing{guest: j.guest, pod: p, source: j.guest.VMI.Status.NodeName})
 	return nil
 }
 
 // createAttachment creates the Pod that attaches hotplugged volumes at the target.
-func (s *Sim) createAttachment(j *job, volumes []string) {
+func (s executor) createAttachment(j *job, volumes []string) {
 	g, yes := j.guest, true
 	owner := migration.TargetPod(g.pods, j.m.UID)
 	if owner == nil {
@@ -83,10 +83,10 @@ func (s *Sim) createAttachment(j *job, volumes []string) {
 	if p.Spec.NodeName != "" {
 		s.usage.Add(p.Spec.NodeName, p)
 	}
-	s.start(&placing{guest: g, pod: p})
+	kubelet(s).start(&placing{guest: g, pod: p})
 }
 
-func (s *Sim) annotate(g *guest, a migration.Action) {
+func (s executor) annotate(g *guest, a migration.Action) {
 	for _, p := range g.pods {
 		if p.UID != a.Pod.UID {
 			continue
@@ -94,6 +94,6 @@ func (s *Sim) annotate(g *guest, a migration.Action) {
 		for k, v := range a.Annotations {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, k, v)
 		}
-		s.changed(g)
+		controller(s).changed(g)
 	}
 }

@@ -105,19 +105,9 @@ func newMigration(m *v1.VirtualMachineInstanceMigration, g *guest, now time.Time
 		Automatic: automatic(m), Source: g.VMI.Status.NodeName, Created: created, Phase: m.Status.Phase,
 	}
 	if m.IsFinal() {
-		out.Ended = ended(m)
+		out.Ended = migration.EnteredAt(m)
 	}
 	return out
-}
-
-// ended returns when a finished migration ended.
-func ended(m *v1.VirtualMachineInstanceMigration) time.Time {
-	for _, p := range m.Status.PhaseTransitionTimestamps {
-		if p.Phase == m.Status.Phase {
-			return p.PhaseTransitionTimestamp.Time
-		}
-	}
-	return m.CreationTimestamp.Time
 }
 
 // note records the plan's explanation.

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
@@ -20,22 +19,25 @@ type placing struct {
 	queued bool
 }
 
+// scheduler places target Pods.
+type scheduler struct{ *Sim }
+
 // adoptPod adds a target Pod that existed at the start.
-func (s *Sim) adoptPod(g *guest, p *corev1.Pod) {
+func (s scheduler) adoptPod(g *guest, p *corev1.Pod) {
 	pl := &placing{guest: g, pod: p, source: g.VMI.Status.NodeName}
 	switch {
 	case p.Spec.NodeName == "":
 		s.schedule(pl)
 	case p.Status.Phase == corev1.PodPending:
 		s.usage.Add(p.Spec.NodeName, p)
-		s.start(pl)
+		kubelet(s).start(pl)
 	default:
 		s.usage.Add(p.Spec.NodeName, p)
 	}
 }
 
 // schedule runs the scheduler for the Pod.
-func (s *Sim) schedule(p *placing) {
+func (s scheduler) schedule(p *placing) {
 	if p.queued {
 		return
 	}
@@ -47,7 +49,7 @@ func (s *Sim) schedule(p *placing) {
 }
 
 // place binds the Pod to the least loaded node that fits, or reports that none does.
-func (s *Sim) place(p *placing) {
+func (s scheduler) place(p *placing) {
 	if p.pod.DeletionTimestamp != nil || !slices.Contains(p.guest.pods, p.pod) {
 		return
 	}
@@ -67,8 +69,8 @@ func (s *Sim) place(p *placing) {
 	p.pod.Spec.NodeName = best
 	p.pod.Status.Conditions = nil
 	s.usage.Add(best, p.pod)
-	s.changed(p.guest)
-	s.start(p)
+	controller(s).changed(p.guest)
+	kubelet(s).start(p)
 }
 
 // preference returns the node's weight in the Pod's preferred node affinity.
@@ -111,17 +113,7 @@ func prefers(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
 	return true
 }
 
-// start runs the kubelet for the Pod.
-func (s *Sim) start(p *placing) {
-	s.after(s.o.Latency.PodStart, func() {
-		if p.pod.DeletionTimestamp == nil {
-			p.pod.Status.Phase = corev1.PodRunning
-			s.changed(p.guest)
-		}
-	})
-}
-
-func (s *Sim) reportUnschedulable(p *placing, f placement.Fitness) {
+func (s scheduler) reportUnschedulable(p *placing, f placement.Fitness) {
 	c := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: f.Text(),
 	}
@@ -129,11 +121,11 @@ func (s *Sim) reportUnschedulable(p *placing, f placement.Fitness) {
 		return
 	}
 	p.pod.Status.Conditions = []corev1.PodCondition{c}
-	s.changed(p.guest)
+	controller(s).changed(p.guest)
 }
 
 // load returns the requested share of the node, averaged over memory and CPU.
-func (s *Sim) load(name string) float64 {
+func (s scheduler) load(name string) float64 {
 	free := s.byName[name].obj.Status.Allocatable
 	used := s.usage[name]
 	sum := 0.0
@@ -148,7 +140,7 @@ func (s *Sim) load(name string) float64 {
 
 // retryPods runs the scheduler for unschedulable Pods again, and the controller for those that
 // could not be created: resources were freed.
-func (s *Sim) retryPods() {
+func (s scheduler) retryPods() {
 	waiting := s.homeless
 	s.homeless = nil
 	for _, p := range waiting {
@@ -157,34 +149,8 @@ func (s *Sim) retryPods() {
 	refused := s.turnedDown
 	s.turnedDown = nil
 	for _, j := range refused {
-		s.wake(j)
+		controller(s).wake(j)
 	}
-}
-
-// deletePod deletes a Pod of the VMI, which is gone a little later.
-func (s *Sim) deletePod(g *guest, name string) {
-	i := slices.IndexFunc(g.pods, func(p *corev1.Pod) bool { return p.Name == name })
-	if i < 0 || g.pods[i].DeletionTimestamp != nil {
-		return
-	}
-	p, now := g.pods[i], s.clock.stamp()
-	p.DeletionTimestamp = &now
-	s.after(s.o.Latency.PodStop, func() { s.gone(g, p) })
-}
-
-// gone removes a stopped Pod of the VMI.
-func (s *Sim) gone(g *guest, p *corev1.Pod) {
-	g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
-	for _, beside := range migration.Attachments(g.pods, p) {
-		s.deletePod(g, beside.Name)
-	}
-	if p.Spec.NodeName != "" {
-		s.usage.Remove(p.Spec.NodeName, p)
-	}
-	s.quotas.refund(p)
-	s.changed(g)
-	s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
-	s.retryPods()
 }
 
 // Cordon makes a node unschedulable, Uncordon ends that.
@@ -200,7 +166,7 @@ func (s *Sim) cordon(name string, on bool) error {
 	}
 	n.obj.Spec.Unschedulable = on
 	if !on {
-		s.retryPods()
+		scheduler{s}.retryPods()
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (s *Sim) At(t time.Time, do func()) { s.clock.at(t, do) }
 func (s *Sim) AddNode(n *corev1.Node) {
 	s.nodes = append(s.nodes, n)
 	s.byName[n.Name] = &node{obj: n, guests: map[*guest]bool{}, sends: map[*transfer]bool{}, receives: map[*transfer]bool{}}
-	s.retryPods()
+	scheduler{s}.retryPods()
 }
 
 // AddPod adds a Pod that only takes resources of its node.
@@ -159,7 +159,7 @@ func (s *Sim) AddGuest(g Guest) error {
 		added.pods = append(added.pods, p)
 		s.usage.Add(p.Spec.NodeName, p)
 		if p.DeletionTimestamp != nil {
-			s.clock.at(p.DeletionTimestamp.Add(s.o.Latency.PodStop), func() { s.gone(added, p) })
+			s.clock.at(p.DeletionTimestamp.Add(s.o.Latency.PodStop), func() { kubelet{s}.gone(added, p) })
 		}
 	}
 	at.guests[added] = true
@@ -203,13 +203,13 @@ func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1
 		if j.holding = !m.IsFinal(); j.holding {
 			s.ledger.hold(1)
 		}
-		s.adoptPod(g, target)
+		scheduler{s}.adoptPod(g, target)
 	}
 	s.ledger.moved(g)
 	if !j.done() {
-		s.wake(j)
+		controller{s}.wake(j)
 	}
-	s.react(g)
+	agents{s}.react(g)
 	return nil
 }
 
@@ -223,7 +223,7 @@ func (s *Sim) Cancel(key types.NamespacedName) {
 	if j := s.jobs[key]; j != nil && j.m.DeletionTimestamp == nil {
 		now := s.clock.stamp()
 		j.m.DeletionTimestamp = &now
-		s.wake(j)
+		controller{s}.wake(j)
 	}
 }
 
@@ -243,7 +243,7 @@ func (s *Sim) create(guest types.NamespacedName, why string, edit func(*v1.Virtu
 func (s *Sim) Run(until time.Time) error {
 	if !s.restored {
 		s.restored = true
-		s.restore()
+		controller{s}.restore()
 	}
 	for s.err == nil && s.clock.step(until) {
 		s.ledger.check(s)
@@ -259,34 +259,12 @@ func (s *Sim) Run(until time.Time) error {
 func (s *Sim) RunAll(until time.Time) error {
 	if !s.restored {
 		s.restored = true
-		s.restore()
+		controller{s}.restore()
 	}
 	for s.err == nil && s.ledger.unfinished+len(s.leaving) > 0 && s.clock.step(until) {
 		s.ledger.check(s)
 	}
 	return s.err
-}
-
-// restore fills Admission as a controller does at its start.
-func (s *Sim) restore() {
-	var claims []queue.Claim
-	for _, j := range s.all {
-		if j.m.IsFinal() {
-			continue
-		}
-		if c, wanted := s.snapshot(j).Claim(); wanted {
-			claims = append(claims, c)
-		}
-	}
-	s.wakeAll(s.admission.Restore(claims, s.clock.now))
-	used, limits := s.admission.Usage(), s.o.Config.Limits
-	s.lifted = used.Cluster > limits.Cluster
-	for _, n := range used.Outbound {
-		s.lifted = s.lifted || n > limits.Outbound
-	}
-	for _, n := range used.Inbound {
-		s.lifted = s.lifted || n > limits.Inbound
-	}
 }
 
 // fail records the first fault.

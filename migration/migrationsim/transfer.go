@@ -29,8 +29,11 @@ type transfer struct {
 	round int
 }
 
+// links are the links over which memory is transferred.
+type links struct{ *Sim }
+
 // begin starts the VMI's transfer, and bounds it by its completion timeout.
-func (s *Sim) begin(g *guest, from, to string) {
+func (s links) begin(g *guest, from, to string) {
 	t := &transfer{
 		guest: g, from: s.byName[from], to: s.byName[to], left: g.Bytes, since: s.clock.now,
 		cap: s.cap(g), dirty: g.Dirty, downtime: downtime(s.options(g)),
@@ -52,7 +55,7 @@ func (s *Sim) begin(g *guest, from, to string) {
 }
 
 // end removes the transfer from the links.
-func (s *Sim) end(g *guest) {
+func (s links) end(g *guest) {
 	t := g.transfer
 	g.transfer = nil
 	delete(t.from.sends, t)
@@ -63,7 +66,7 @@ func (s *Sim) end(g *guest) {
 }
 
 // share recomputes the rates of all transfers at the nodes.
-func (s *Sim) share(at ...*node) {
+func (s links) share(at ...*node) {
 	for _, n := range at {
 		if n == nil {
 			continue
@@ -84,7 +87,7 @@ func inOrder(all map[*transfer]bool) []*transfer {
 }
 
 // pace sets the rate of a transfer by the sharers of its links, and schedules its end.
-func (s *Sim) pace(t *transfer) {
+func (s links) pace(t *transfer) {
 	rate := t.cap
 	if s.o.Link > 0 {
 		rate = min(rate, s.o.Link/float64(len(t.from.sends)))
@@ -104,7 +107,7 @@ func (s *Sim) pace(t *transfer) {
 	}
 	s.clock.at(s.clock.now.Add(seconds(in)), func() {
 		if t.round == round && t.guest.transfer == t {
-			s.arrive(t.guest)
+			agents(s).arrive(t.guest)
 		}
 	})
 }
@@ -135,7 +138,7 @@ func moving(bytes, rate, dirty, downtime float64) float64 {
 }
 
 // impatient does what the options allow when the transfer has taken too long.
-func (s *Sim) impatient(g *guest) {
+func (s links) impatient(g *guest) {
 	t, o := g.transfer, s.options(g)
 	switch {
 	case *o.AllowPostCopy:
@@ -143,22 +146,22 @@ func (s *Sim) impatient(g *guest) {
 	case *o.AllowWorkloadDisruption:
 		g.VMI.Status.MigrationState.Mode = v1.MigrationPaused
 	default:
-		s.revert(g, "the VMI writes memory faster than it can be transferred")
+		agents(s).revert(g, "the VMI writes memory faster than it can be transferred")
 		return
 	}
 	t.progress(s.clock.now)
 	t.dirty, t.rate = 0, 0 // paced again
 	s.pace(t)
-	s.changed(g)
+	controller(s).changed(g)
 }
 
 // options returns those of the VMI's migration: what its handoff stored, else what its policy resolves
 // to, else, if that policy is invalid, the cluster's. They are never nil.
-func (s *Sim) options(g *guest) *v1.VMIMConfigurationOptions {
+func (s links) options(g *guest) *v1.VMIMConfigurationOptions {
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.VMIMConfigurationOptions != nil && !ms.Completed {
 		return ms.VMIMConfigurationOptions
 	}
-	if o := s.resolve(g).Options; o != nil {
+	if o := controller(s).resolve(g).Options; o != nil {
 		return o
 	}
 	r, _ := policy.Resolve(policy.Match{}, s.o.Config.Cluster) // only a policy can fail
@@ -166,7 +169,7 @@ func (s *Sim) options(g *guest) *v1.VMIMConfigurationOptions {
 }
 
 // cap returns the rate of the VMI's migration without competing transfers.
-func (s *Sim) cap(g *guest) float64 {
+func (s links) cap(g *guest) float64 {
 	rate := s.o.Rate
 	if b := s.options(g).BandwidthPerMigration; b != nil && !b.IsZero() {
 		rate = min(rate, b.AsApproximateFloat64())
