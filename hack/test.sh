@@ -60,8 +60,9 @@ launchers() { tests -race ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrip
 # summed COMMAND... prints a summary of the output of "go test -json".
 summed() {
   mkdir -p "$bin/.log"
-  go build -o "$bin/testsummary" ./internal/testsummary
-  "$@" | "$bin/testsummary" -skips hack/skips.txt
+  go -C tools/testsum build -o "$bin/gotestsum" gotest.tools/gotestsum
+  "$@" | "$bin/gotestsum" --format pkgname --format-icons text --no-color --ignore-non-json-output-lines --raw-command -- cat |
+    awk -f hack/skips.awk hack/skips.txt -
 }
 
 unit() {

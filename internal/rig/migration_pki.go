@@ -30,18 +30,6 @@ func (n *HypervisorNode) Credentials() (Credentials, error) {
 	return c, nil
 }
 
-// RenewCredentials gives the node another certificate and key in the same files, each replaced as a
-// whole, the key first.
-func (n *HypervisorNode) RenewCredentials() error {
-	r := n.fabric.rig
-	r.migrationMu.Lock()
-	defer r.migrationMu.Unlock()
-	if r.migrationPKI == nil {
-		return fmt.Errorf("node %s: it has no credentials to renew", n.name)
-	}
-	return r.writeCredentials(r.credentialFiles(n.name), n.name)
-}
-
 // migrationCredentials issues credentials when they are first asked for.
 func (r *Rig) migrationCredentials(node string) (Credentials, error) {
 	c := r.credentialFiles(node)

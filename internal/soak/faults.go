@@ -123,24 +123,29 @@ type mishaps struct{ *World }
 
 // misfortune lets one thing go wrong.
 func (w mishaps) misfortune(ctx context.Context) (after time.Duration, undo func(context.Context) error) {
-	all := 0
-	for _, t := range troubles {
-		all += t.weight
+	t := pick(troubles, func(t trouble) int { return t.weight }, w.choose)
+	what, after, undo := t.do(w, ctx)
+	if what == "" {
+		return 0, nil
 	}
-	n := w.choose(all)
-	for _, t := range troubles {
-		if n -= t.weight; n >= 0 {
-			continue
-		}
-		what, after, undo := t.do(w, ctx)
-		if what == "" {
-			return 0, nil
-		}
-		w.faulted[t.name]++
-		w.note("fault: %s: %s", t.name, what)
-		return after, undo
+	w.faulted[t.name]++
+	w.note("fault: %s: %s", t.name, what)
+	return after, undo
+}
+
+// pick chooses one of all by their weights; choose is a number below its argument.
+func pick[T any](all []T, weight func(T) int, choose func(int) int) (one T) {
+	sum := 0
+	for _, one = range all {
+		sum += weight(one)
 	}
-	return 0, nil
+	n := choose(sum)
+	for _, one = range all {
+		if n -= weight(one); n < 0 {
+			break
+		}
+	}
+	return one
 }
 
 // live is a node with power, whose agent is not down for another reason; nil if there is none.

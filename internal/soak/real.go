@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,29 +117,18 @@ func NewReal(ctx context.Context, o RealOptions) (_ *Real, err error) {
 
 // furnish creates what a cluster has besides guests.
 func (r *Real) furnish(ctx context.Context) error {
-	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubevirt"}}
-	kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodLiveMigrate}
-	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
-	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, kv}
-	size := corev1.ResourceList{corev1.ResourceStorage: quantity("4Mi")}
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-	for i := range 3 {
-		name := fmt.Sprintf("data-%d", i)
-		r.user.Claims = append(r.user.Claims, name)
-		dir := filepath.Join(r.dir, "claims", name)
-		err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "disk.img"), make([]byte, claimBytes), 0o600))
-		if err != nil {
-			return err
-		}
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	objects, err := furniture(r.dir, r.user, func(c *corev1.PersistentVolumeClaim, folder string) []client.Object {
+		c.Spec.StorageClassName = ptr.To("")
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.Name}}
 		pv.Spec = corev1.PersistentVolumeSpec{
-			ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name}, Capacity: size, AccessModes: modes,
+			ClaimRef: &corev1.ObjectReference{Namespace: c.Namespace, Name: c.Name}, Capacity: c.Spec.Resources.Requests, AccessModes: c.Spec.AccessModes,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}},
 		}
-		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		c.Spec.AccessModes, c.Spec.StorageClassName, c.Spec.Resources.Requests = modes, ptr.To(""), size
-		objects = append(objects, pv, c)
+		return []client.Object{pv, c}
+	})
+	if err != nil {
+		return err
 	}
 	for _, o := range objects {
 		if err := r.admin.Create(ctx, o); err != nil {

@@ -34,24 +34,14 @@ var realTroubles = []realTrouble{
 
 // misfortune lets one thing go wrong.
 func (r *Real) misfortune(ctx context.Context) error {
-	all := 0
-	for _, t := range realTroubles {
-		all += t.weight
+	t := pick(realTroubles, func(t realTrouble) int { return t.weight }, r.rnd.IntN)
+	after, undo, err := t.do(r, ctx)
+	if undo == nil || err != nil {
+		return err
 	}
-	n := r.rnd.IntN(all)
-	for _, t := range realTroubles {
-		if n -= t.weight; n >= 0 {
-			continue
-		}
-		after, undo, err := t.do(r, ctx)
-		if undo == nil || err != nil {
-			return err
-		}
-		r.faulted[t.name]++
-		r.note("fault: %s, for %s", t.name, after.Round(time.Second/10))
-		r.undo = append(r.undo, later{time.Now().Add(after), undo})
-		return nil
-	}
+	r.faulted[t.name]++
+	r.note("fault: %s, for %s", t.name, after.Round(time.Second/10))
+	r.undo = append(r.undo, later{time.Now().Add(after), undo})
 	return nil
 }
 

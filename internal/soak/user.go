@@ -73,26 +73,16 @@ func (u *User) Do(ctx context.Context) (string, error) {
 	if u.Counts == nil {
 		u.Counts = map[string]int{}
 	}
-	all := 0
-	for _, d := range deeds {
-		all += d.weight
+	d := pick(deeds, func(d deed) int { return d.weight }, u.Random.IntN)
+	what, err := d.do(u, ctx)
+	if what == "" || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return "", nil
 	}
-	n := u.Random.IntN(all)
-	for _, d := range deeds {
-		if n -= d.weight; n >= 0 {
-			continue
-		}
-		what, err := d.do(u, ctx)
-		if what == "" || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			return "", nil
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s %s: %w", d.name, what, err)
-		}
-		u.Counts[d.name]++
-		return d.name + " " + what, nil
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w", d.name, what, err)
 	}
-	return "", nil
+	u.Counts[d.name]++
+	return d.name + " " + what, nil
 }
 
 func (u *User) create(ctx context.Context) (string, error) {

@@ -150,25 +150,36 @@ func (w *World) client(name string) (client.Client, error) {
 	return client.New(w.api.Access(name).Config(), client.Options{Scheme: w.scheme})
 }
 
-// furnish creates what a cluster has besides guests.
-func (w *World) furnish(ctx context.Context) error {
+// furniture returns what a cluster has besides guests: the user gets claims, with folders below dir, which volumes completes.
+func furniture(dir string, u *User, volumes func(c *corev1.PersistentVolumeClaim, folder string) []client.Object) ([]client.Object, error) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubevirt"}}
 	kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods = []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodLiveMigrate}
 	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
 	objects := []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, kv}
 	for i := range 3 {
 		name := fmt.Sprintf("data-%d", i)
-		w.user.Claims = append(w.user.Claims, name)
-		dir := filepath.Join(w.o.Dir, "claims", name)
-		err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "disk.img"), make([]byte, claimBytes), 0o600))
+		u.Claims = append(u.Claims, name)
+		folder := filepath.Join(dir, "claims", name)
+		err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "disk.img"), make([]byte, claimBytes), 0o600))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		c.Spec.AccessModes, c.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, ptr.To(corev1.PersistentVolumeFilesystem)
+		c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: quantity("4Mi")}
-		c.Spec.VolumeName = "pv-" + name
-		objects = append(objects, c)
+		objects = append(objects, volumes(c, folder)...)
+	}
+	return objects, nil
+}
+
+// furnish creates what a cluster has besides guests.
+func (w *World) furnish(ctx context.Context) error {
+	objects, err := furniture(w.o.Dir, w.user, func(c *corev1.PersistentVolumeClaim, _ string) []client.Object {
+		c.Spec.VolumeMode, c.Spec.VolumeName = ptr.To(corev1.PersistentVolumeFilesystem), "pv-"+c.Name
+		return []client.Object{c}
+	})
+	if err != nil {
+		return err
 	}
 	for _, o := range objects {
 		if err := w.admin.Create(ctx, o); err != nil {
