@@ -113,7 +113,7 @@ func (c *Controller) Metrics(ctx context.Context) (map[string]float64, error) {
 	return sums(text)
 }
 
-// sums sums metrics over their labels.
+// sums adds metrics up over their labels.
 func sums(text []byte) (map[string]float64, error) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
