@@ -242,8 +242,7 @@ func TestObservers_RealControlPlane(t *testing.T) {
 	}
 	writes := 0
 	for _, q := range requests {
-		switch q.Verb {
-		case "get", "list", "watch":
+		if q.ReadOnly() {
 			continue
 		}
 		writes++

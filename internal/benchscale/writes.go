@@ -40,9 +40,6 @@ func (w window) has(q *rig.Request) bool {
 	return q.User.Username == w.user && !q.Received.Before(w.from) && (w.to.IsZero() || q.Received.Before(w.to))
 }
 
-// isRead reports whether the request is read-only.
-func isRead(q *rig.Request) bool { return slices.Contains([]string{"get", "list", "watch"}, q.Verb) }
-
 // rejected reports whether a write failed due to a concurrent change.
 func rejected(q *rig.Request) bool {
 	switch q.ResponseStatus.Code {
@@ -62,7 +59,7 @@ func writesOf(requests []rig.Request, w window, n int) Writes {
 		switch {
 		case !w.has(q):
 			continue
-		case isRead(q):
+		case q.ReadOnly():
 			out.Reads++
 			continue
 		case q.ObjectRef.Resource == "events":

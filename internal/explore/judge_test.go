@@ -184,7 +184,7 @@ func TestRest_Violations(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.spoil(r.m, &r.w)
-			err = r.w.right()
+			err = resting{&r.w}.right()
 			if (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

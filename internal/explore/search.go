@@ -207,7 +207,7 @@ func (x *search) expand(nodes []node, m *machine) part {
 func (m *machine) rests(w world) error {
 	err := m.settleDown(&w, nil)
 	if err == nil {
-		err = w.right()
+		err = resting{&w}.right()
 	}
 	if err != nil {
 		return fmt.Errorf("%w (%s)", err, describe(&w))

@@ -100,8 +100,11 @@ func calming(w *world, a action) bool {
 	return costs[a.does].free() || costs[a.does] == noFault
 }
 
+// resting is a world at rest.
+type resting struct{ *world }
+
 // right returns the violation of a world at rest, nil if there is none.
-func (w *world) right() error {
+func (w resting) right() error {
 	runs, err := w.runsOn()
 	if err != nil {
 		return err
@@ -115,15 +118,15 @@ func (w *world) right() error {
 	case l.State == handoff.Released && runs == nowhere && w.past.excused:
 		return nil
 	case l.State != handoff.Owned || len(l.Open) > 0:
-		return fmt.Errorf("the guest does not come to run: the lease is %s", leaseOf(w))
+		return fmt.Errorf("the guest does not come to run: the lease is %s", leaseOf(w.world))
 	case runs == nowhere || runs.String() != l.Holder:
-		return fmt.Errorf("the guest does not run where the lease is: %s", leaseOf(w))
+		return fmt.Errorf("the guest does not run where the lease is: %s", leaseOf(w.world))
 	}
 	return w.tidied(runs)
 }
 
 // runsOn is where the guest runs. No domain may be half-way there.
-func (w *world) runsOn() (place, error) {
+func (w resting) runsOn() (place, error) {
 	runs := nowhere
 	for n := nodeA; n <= nodeB; n++ {
 		switch d := w.nodes[n].domain; d {
@@ -138,7 +141,7 @@ func (w *world) runsOn() (place, error) {
 }
 
 // tidied returns an error for leftovers of migrations of a running VMI.
-func (w *world) tidied(runs place) error {
+func (w resting) tidied(runs place) error {
 	for s := slotMove1; s <= slotMove2; s++ {
 		if o := w.api[s]; o != nil && o.final() == unfinished {
 			return fmt.Errorf("migration %s does not end", s)
@@ -160,10 +163,10 @@ func (w *world) tidied(runs place) error {
 }
 
 // rightlyGone returns an error for leftovers of a deleted VMI.
-func (w *world) rightlyGone(v *object, runs place) error {
+func (w resting) rightlyGone(v *object, runs place) error {
 	switch {
 	case v != nil:
-		return fmt.Errorf("the object does not go: the lease is %s", leaseOf(w))
+		return fmt.Errorf("the object does not go: the lease is %s", leaseOf(w.world))
 	case runs != nowhere:
 		return fmt.Errorf("the guest runs on %s although its object is gone", runs)
 	case anyPod(&w.api, func(*object) bool { return true }):

@@ -48,6 +48,9 @@ func (q Request) Accepted() bool { return q.ResponseStatus.Code < 300 }
 // DryRun reports whether the request was a dry run.
 func (q Request) DryRun() bool { return strings.Contains(q.URI, "dryRun=") }
 
+// ReadOnly reports whether the request changes nothing.
+func (q Request) ReadOnly() bool { return q.Verb == "get" || q.Verb == "list" || q.Verb == "watch" }
+
 // What is the verb and the kind of object: "create pods", "patch pods/status".
 func (q Request) What() string {
 	s := q.Verb + " " + q.ObjectRef.Resource

@@ -46,7 +46,7 @@ func auditOf(requests []rig.Request, from time.Time, ours func(user string) bool
 		if q.ResponseStatus.Code == http.StatusForbidden || q.ResponseStatus.Code == http.StatusUnauthorized {
 			a.forbidden[q.User.Username+" "+q.What()]++
 		}
-		if q.Received.Before(from) || slices.Contains([]string{"get", "list", "watch"}, q.Verb) {
+		if q.Received.Before(from) || q.ReadOnly() {
 			continue
 		}
 		a.byKind[q.What()]++

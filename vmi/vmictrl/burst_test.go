@@ -183,8 +183,7 @@ func fewConflicts(t *testing.T, requests []rig.Request) {
 	writes := 0
 	conflicts := map[string]int{}
 	for _, q := range requests {
-		switch q.Verb {
-		case "get", "list", "watch":
+		if q.ReadOnly() {
 			continue
 		}
 		writes++
