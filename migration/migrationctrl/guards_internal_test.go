@@ -135,7 +135,7 @@ func TestChangeVMI_HandoffAwaitsVolumes(t *testing.T) {
 			})
 			vmi := g.VMI.DeepCopy()
 			s.somebody(t, vmi, func() { r.edit(vmi) })
-			if err := s.r.changeVMI(t.Context(), g, migration.Action{Change: &r.change}); (err != nil) != r.refused {
+			if err := (actor{s.r}).changeVMI(t.Context(), g, migration.Action{Change: &r.change}); (err != nil) != r.refused {
 				t.Errorf("refused: %v", err)
 			}
 		})
