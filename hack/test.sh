@@ -59,10 +59,13 @@ launchers() { tests -race ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrip
 
 # summed COMMAND... prints a summary of the output of "go test -json".
 summed() {
+  local awk=(awk)
+  # mawk waits for whole blocks otherwise.
+  [[ $(awk -W version 2>/dev/null </dev/null) != mawk* ]] || awk+=(-W interactive)
   mkdir -p "$bin/.log"
   go -C tools/testsum build -o "$bin/gotestsum" gotest.tools/gotestsum
   "$@" | "$bin/gotestsum" --format pkgname --format-icons text --no-color --ignore-non-json-output-lines --raw-command -- cat |
-    awk -f hack/skips.awk hack/skips.txt -
+    "${awk[@]}" -f hack/skips.awk hack/skips.txt -
 }
 
 unit() {
