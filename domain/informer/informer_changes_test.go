@@ -4,6 +4,7 @@ package informer_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,13 @@ func fetch(ch <-chan informer.Change) []string {
 	}
 }
 
+// endsWithout reports whether the changes of a domain that existed for a moment are right: it may have been seen meanwhile.
+func endsWithout(changes []string, domain string) bool {
+	mine := slices.DeleteFunc(slices.Clone(changes), func(c string) bool { return !strings.HasPrefix(c, domain+": ") })
+	seen := []string{domain + ": none to Running", domain + ": Running to none"}
+	return slices.Equal(mine, seen) || slices.Equal(mine, []string{domain + ": none to none"})
+}
+
 func TestInformerWatch_MergesChanges(t *testing.T) {
 	withInformer(t, func(in *informed) {
 		in.apply(domain.Start, "b")
@@ -74,7 +82,9 @@ func TestInformerWatch_MergesChanges(t *testing.T) {
 		in.Vanish("c")
 		in.PowerOff("b")
 		time.Sleep(informer.DefaultResync)
-		wants("b: Paused to Shutoff", "c: none to none")
+		if got := fetch(ch); !slices.Contains(got, "b: Paused to Shutoff") || !endsWithout(got, "c") {
+			in.Errorf("changes are %q", got)
+		}
 		if err := in.stop(); err != nil {
 			in.Error(err)
 		}

@@ -82,11 +82,18 @@ func TestBesideKubeVirt_Accounts(t *testing.T) {
 		return c.Patch(t.Context(), vmi, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"reason":%q}}`, reason)))
 	}
 	own := w.as(t, rig.UserController)
-	w.await(t, "KubeVirt's rule to be in force", func(context.Context) (bool, error) {
-		if err := note(own, "own"); err != nil || vmi.Status.Reason == "" {
-			return err == nil, err
+	var last error // the API server does not know the rule's kind at once
+	t.Cleanup(func() {
+		if t.Failed() && last != nil {
+			t.Logf("the last answer: %v", last)
 		}
-		return false, note(w.of(t, controller), "")
+	})
+	w.await(t, "KubeVirt's rule to be in force", func(context.Context) (bool, error) {
+		if last = note(own, "own"); last != nil || vmi.Status.Reason == "" {
+			return last == nil, nil
+		}
+		last = note(w.of(t, controller), "")
+		return false, nil
 	})
 	for name, c := range map[string]*rest.Config{"kubevirt-controller": controller, "kubevirt-handler": handler} {
 		if err := note(w.of(t, c), name); err != nil || vmi.Status.Reason != name {
