@@ -49,7 +49,7 @@ func (r draining) Start(ctx context.Context) error {
 }
 
 // Drained returns a channel that is closed when the migrations have ended with the manager, or
-// nobody waits for them any more: whatever else reports the node as alive may end then.
+// are no longer waited for: whatever else reports the node as alive may end then.
 // SetupWithManager creates the channel.
 func (r *Reconciler) Drained() <-chan struct{} { return r.drained }
 

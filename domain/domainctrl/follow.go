@@ -31,7 +31,7 @@ func (r *Reconciler) follow(key types.NamespacedName, v pass, lease handoff.Leas
 type tuning struct {
 	// asked are the settings the migration was started with, sent those of the last call.
 	asked, sent migrate.Tuning
-	// known reports whether sent is in force: nobody else has changed the settings.
+	// known reports whether sent is in force: no other process has changed the settings.
 	known bool
 	// memory reports whether the migration has begun to send memory.
 	memory bool

@@ -119,7 +119,7 @@ type openConsole struct {
 	said []byte
 }
 
-// console opens the console of the case and reads it at once: a guest blocks while nobody reads its
+// console opens the console of the case and reads it at once: a guest blocks while no process reads its
 // output.
 func (s consoleCase) console(ctx context.Context) *openConsole {
 	s.Helper()

@@ -194,7 +194,7 @@ func (s migrationCase) resumes() bool {
 }
 
 // breaksOff cuts the link of a guest that runs at the destination by post-copy, and reports whether both sides see it. An emulated
-// guest that waits for a page may hold the lock that its hypervisor takes to answer anything: nobody can resume such a guest.
+// guest that waits for a page may hold the lock that its hypervisor takes to answer any request: such a guest cannot be resumed.
 func (s migrationCase) breaksOff() bool {
 	s.Helper()
 	done := s.migrateSlowly(s.ctx, withPostCopy)

@@ -352,7 +352,7 @@ func (c *Client) PID() (int, error) {
 	return s.pid, nil
 }
 
-// absent reports whether it is certain that nobody serves the socket any more.
+// absent reports whether it is certain that no process serves the socket any more.
 func (c *Client) absent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,7 @@ const closeAfter = 3 * time.Minute
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=patch
 
 // close marks a node unschedulable for VMIs if its agent is unresponsive: its kubelet may be alive, and would run Pods
-// that nobody hands off. A node that never sent a heartbeat is left unchanged, as by KubeVirt. It returns when the next
+// that no controller hands off. A node that never sent a heartbeat is left unchanged, as by KubeVirt. It returns when the next
 // heartbeat is overdue, zero if there is nothing to wait for.
 func (n *nodes) close(ctx context.Context, node *metav1.PartialObjectMetadata) (time.Duration, error) {
 	beat := beatOf(node)
