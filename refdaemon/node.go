@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/ptr"
@@ -25,8 +24,8 @@ import (
 )
 
 // endGrace is the grace period of the agent's runnables, migrations not included: one call to the
-// hypervisor and the write of its result.
-const endGrace = time.Minute
+// hypervisor and the write of its result, or of that of an aborted migration.
+const endGrace = 2 * domainctrl.DefaultCallTimeout
 
 // node is what "refdaemon node" runs.
 type node struct {

@@ -131,6 +131,7 @@ func (n *node) startLife(t *testing.T, l *life, edit func(*domainctrl.Reconciler
 		edit(r)
 		r.Client = mortalClient{r.Client, l}
 		r.Hypervisor = mortal{n.Hypervisor, n.Hypervisor, l}
+		r.CallTimeout = 5 * time.Second // for which the dead process tries in vain to store an outcome
 	}
 	stop := n.start(t)
 	n.edit = next

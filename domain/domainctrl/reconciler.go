@@ -91,8 +91,9 @@ type Reconciler struct {
 	ProgressEvery time.Duration
 	// DrainWithin is how long the end of the manager waits for migrations from and to this node
 	// that have begun, before it aborts those from this node. Defaults to DefaultDrainWithin; a
-	// negative value aborts them at once. The manager's GracefulShutdownTimeout, and the Pod's
-	// grace period, have to be longer.
+	// negative value aborts them at once. Storing the outcome of those it aborted takes up to
+	// CallTimeout more. The manager's GracefulShutdownTimeout, and the Pod's grace period, have to
+	// be longer than both together.
 	DrainWithin time.Duration
 	// CloseAfter is how long the passage of a migration stays open at its target after the guest
 	// has arrived. Defaults to DefaultCloseAfter.

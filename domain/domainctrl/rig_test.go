@@ -117,8 +117,9 @@ func (n *node) agent(t *testing.T) (ctrl.Manager, *domainctrl.Reconciler) {
 	if testing.Verbose() {
 		log = testr.New(t)
 	}
+	grace := 2 * domainctrl.DefaultCallTimeout
 	mgr, err := ctrl.NewManager(n.c.Config(rig.NodeUser(n.name)), ctrl.Options{
-		Scheme: n.c.scheme, Logger: log, Metrics: server.Options{BindAddress: "0"},
+		Scheme: n.c.scheme, Logger: log, Metrics: server.Options{BindAddress: "0"}, GracefulShutdownTimeout: &grace,
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	must(t, err)
