@@ -29,6 +29,11 @@ const (
 	ActionFreeze ActionVerb = "Freeze"
 	// ActionThaw thaws them.
 	ActionThaw ActionVerb = "Thaw"
+	// ActionPrepare prepares the files, networks and devices of a VMI on this node, and derives
+	// its domain from them.
+	ActionPrepare ActionVerb = "Prepare"
+	// ActionListen opens Passage for a VMI that migrates to this node; see [Transport].
+	ActionListen ActionVerb = "Listen"
 	// ActionSyncTime sets the guest's clock to the present through the guest agent. A
 	// failure is ignored; see [Action.Optional].
 	ActionSyncTime ActionVerb = "SyncTime"
@@ -40,11 +45,12 @@ type Action struct {
 	Verb ActionVerb
 	// Operation is for ActionApply.
 	Operation Operation
-	// Request, Passage and To are for ActionMigrate: the migration and its two ends.
+	// Request, Passage and To are for ActionMigrate: the migration and its two ends. Passage is
+	// for ActionListen as well.
 	Request MigrationRequest
 	Passage Passage
 	To      Listening
-	// UID is the UID of the VMI whose files ActionCleanup removes.
+	// UID is the UID of the VMI whose files ActionCleanup removes, or ActionPrepare prepares.
 	UID types.UID
 	// Command is the lease's command that the action carries out; the zero value if it
 	// carries out none. Every action that starts or migrates a VMI has one, and may be
@@ -56,10 +62,14 @@ type Action struct {
 	Why string
 }
 
-// TouchesGuest reports whether the action changes the domain or the VMI's files: all do,
-// except one that sets the domain's metadata. Such an action may be started only after a
-// recent read from the API server itself ([handoff.Confirmed]).
+// TouchesGuest reports whether the action changes the domain, or takes away what it may use: all
+// do, except one that sets the domain's metadata and those that prepare the node. Such an action
+// may be started only after a recent read from the API server itself ([handoff.Confirmed]).
 func (t Action) TouchesGuest() bool {
+	switch t.Verb {
+	case ActionPrepare, ActionListen:
+		return false
+	}
 	return t.Verb != ActionApply || t.Operation.Verb != SetMetadata
 }
 

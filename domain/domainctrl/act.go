@@ -137,7 +137,9 @@ func (r actor) task(ctx context.Context, v pass, t domain.Action) (err error) {
 	switch t.Verb {
 	case domain.ActionApply:
 		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
-		return r.apply(ctx, t.Operation)
+		return applied(t.Operation, calling(ctx, "hypervisor."+string(t.Operation.Verb), func(ctx context.Context) error {
+			return r.Hypervisor.Apply(ctx, t.Operation)
+		}))
 	case domain.ActionAbort:
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
@@ -150,16 +152,13 @@ func (r actor) task(ctx context.Context, v pass, t domain.Action) (err error) {
 	}
 }
 
-func (r actor) apply(ctx context.Context, op domain.Operation) error {
-	err := calling(ctx, "hypervisor."+string(op.Verb), func(ctx context.Context) error { return r.Hypervisor.Apply(ctx, op) })
+// applied returns the error of an operation, nil if it is done.
+func applied(op domain.Operation, err error) error {
 	// A domain that ended by itself in between needs neither request.
-	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
+	if err == nil || errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("domainctrl: %s: %w", op, err)
-	}
-	return nil
+	return fmt.Errorf("domainctrl: %s: %w", op, err)
 }
 
 func (r actor) abort(ctx context.Context, name string) error {

@@ -11,9 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 // refusing answers every operation with an error.
@@ -30,8 +32,9 @@ func (h refusing) Apply(context.Context, domain.Operation) error {
 func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
 	for _, verb := range []domain.Verb{domain.Start, domain.Shutdown, domain.Destroy, domain.Undefine, domain.Resume} {
 		for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, context.DeadlineExceeded, domain.ErrNotFound} {
-			r := &Reconciler{Hypervisor: refusing{err: answer}}
-			err := actor{r}.apply(t.Context(), domain.Operation{Verb: verb, Domain: "ns_guest"})
+			r := &Reconciler{Hypervisor: refusing{err: answer}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
+			do := domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: verb, Domain: "ns_guest"}}
+			err := actor{r}.task(t.Context(), pass{observed: observe(nil, r.Clock.Now())}, do)
 			if gone := errors.Is(answer, domain.ErrNotFound) && verb != domain.Start; gone != (err == nil) {
 				t.Errorf("%s is answered by %q: error %v", verb, answer, err)
 			}
@@ -62,14 +65,24 @@ func (h *leaving) MigrationProgress(context.Context, string) (domain.Progress, e
 	return domain.Progress{Active: h.there()}, nil
 }
 
-func TestSee_MigrationEndsMeanwhile(t *testing.T) {
+func TestGather_MigrationEndsMeanwhile(t *testing.T) {
 	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
 	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, &informer.Informer{})
-	s, err := gatherer{r}.see(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, nil)
+	s, err := gatherer{r}.gather(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, observed{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.State != nil && s.State.Alive() && !s.MoveActive {
 		t.Error("the domain of a completed migration is seen as running, with no migration under way")
 	}
+}
+
+// snapshot gathers and prepares, as a pass does.
+func (r *Reconciler) snapshot(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
+	w := observe(vmi, time.Time{})
+	s, err := gatherer{r}.gather(ctx, key, w)
+	if err == nil {
+		err = preparer{r}.prepare(ctx, key, w, &s)
+	}
+	return s, err
 }

@@ -15,26 +15,23 @@ import (
 // connect finds the hypervisor of a VMI that this node starts, receives or runs. If there is none,
 // that becomes the PrepareError of a VMI assigned to this node. Any other failure leaves the state
 // of the domain unknown: it must not look like a domain that is gone.
-func (r *Reconciler) connect(ctx context.Context, s *plan.Snapshot) error {
-	if r.Connector == nil || s.VMI == nil {
+func (r *Reconciler) connect(ctx context.Context, w observed, s *plan.Snapshot) error {
+	switch {
+	case r.Connector == nil || w.vmi == nil:
 		return nil
-	}
-	lease, err := handoff.Of(s.VMI)
-	if err != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
-		return err
-	}
-	if lease.State == handoff.Lost && lease.Holder == r.NodeName {
+	case w.role(r.NodeName) == domain.RoleNone:
+		return w.leaseErr
+	case w.lease.State == handoff.Lost && w.lease.Holder == r.NodeName:
 		return nil // only an answer is requested
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	_, err = r.Connector.Connect(ctx, s.VMI, s.Launcher())
+	_, err := r.Connector.Connect(ctx, s.VMI, s.Launcher())
 	if errors.Is(err, domain.ErrNotReady) {
-		wanted, unreadable := gatherer{r}.needsFiles(s.VMI)
-		if wanted != domain.RoleNone {
+		if s.NeedsFiles() {
 			s.PrepareError = err
 		}
-		err = unreadable
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("domainctrl: connect to the hypervisor of %s/%s: %w", s.VMI.Namespace, s.VMI.Name, err)

@@ -65,7 +65,7 @@ func TestConnect_UnresponsiveLauncherIsNotGone(t *testing.T) {
 				}
 				r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
 				key := types.NamespacedName{Namespace: "ns", Name: "guest"}
-				s, err := gatherer{r}.look(t.Context(), key, vmi)
+				s, err := r.snapshot(t.Context(), key, vmi)
 				if err != nil {
 					continue // no decision
 				}
@@ -110,8 +110,8 @@ func TestConnect_EndedLauncherIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &Reconciler{NodeName: "node-a", Connector: failing{domain.ErrNotReady}, CallTimeout: time.Minute}
-			s := plan.Snapshot{VMI: vmi}
-			if err := r.connect(t.Context(), &s); err != nil || (s.PrepareError != nil) != tt.blocked {
+			s := plan.Snapshot{Node: r.NodeName, VMI: vmi}
+			if err := r.connect(t.Context(), observe(vmi, time.Time{}), &s); err != nil || (s.PrepareError != nil) != tt.blocked {
 				t.Errorf("error %v, obstacle %v; want an obstacle: %t", err, s.PrepareError, tt.blocked)
 			}
 		})
@@ -140,20 +140,23 @@ func TestListen_PassageInUse(t *testing.T) {
 			MigrationState:  &v1.VirtualMachineInstanceMigrationState{MigrationUID: "migration-1", SourceNode: "node-b", TargetNode: "node-a"},
 		},
 	}}
-	r.listen(t.Context(), key, &s, true)
+	listen := func(asked bool) {
+		(preparer{r}).listen(t.Context(), key, &s, domain.Action{Passage: domain.PassageOf(s.VMI, r.NodeName), Needed: asked})
+	}
+	listen(true)
 	opened := way.heard
 	if !opened.CopyDisks || opened.Peer != "node-b" {
 		t.Fatalf("listens by %+v", opened)
 	}
 	s.VMI.Status.MigrationMethod = v1.LiveMigration
-	if r.listen(t.Context(), key, &s, false); way.heard != opened {
+	if listen(false); way.heard != opened {
 		t.Errorf("on its way the guest meets %+v instead of %+v", way.heard, opened)
 	}
-	if r.listen(t.Context(), key, &s, true); way.heard.CopyDisks {
+	if listen(true); way.heard.CopyDisks {
 		t.Errorf("before anything has begun what the object says was not heeded: %+v", way.heard)
 	}
 	s.VMI.Status.MigrationState.MigrationUID, s.VMI.Status.MigrationMethod = "migration-2", v1.BlockMigration
-	if r.listen(t.Context(), key, &s, false); way.heard.Migration != "migration-2" || !way.heard.CopyDisks {
+	if listen(false); way.heard.Migration != "migration-2" || !way.heard.CopyDisks {
 		t.Errorf("another migration goes by %+v", way.heard)
 	}
 }

@@ -144,7 +144,7 @@ func TestVolumes_RetainWantedAndUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &held{}
-			s, err := gatherer{agentOf(t, h, tt.live)}.look(t.Context(), key, wanting(t, tt.volumes...))
+			s, err := agentOf(t, h, tt.live).snapshot(t.Context(), key, wanting(t, tt.volumes...))
 			if err != nil || (s.PrepareError != nil) != tt.obstacle {
 				t.Fatalf("%v; obstacle %v", err, s.PrepareError)
 			}
@@ -160,7 +160,7 @@ func TestVolumes_RetainWantedAndUsed(t *testing.T) {
 
 func TestVolumes_RetainFails(t *testing.T) {
 	h := &held{err: errors.New("busy")}
-	_, err := gatherer{agentOf(t, h, nil)}.look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
+	_, err := agentOf(t, h, nil).snapshot(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
 	if !errors.Is(err, h.err) {
 		t.Errorf("the pass goes on: %v", err)
 	}
@@ -170,7 +170,7 @@ func TestDevices_NotReady(t *testing.T) {
 	h := &held{err: domain.ErrNotReady}
 	r := agentOf(t, h, nil)
 	r.Workspace.Volumes = nil
-	s, err := gatherer{r}.look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
+	s, err := r.snapshot(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
 	if err != nil || !errors.Is(s.PrepareError, domain.ErrNotReady) {
 		t.Errorf("%v; obstacle %v, want the error of the devices", err, s.PrepareError)
 	}

@@ -3,15 +3,12 @@
 package domainctrl
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -107,28 +104,6 @@ func (p *passages) carries(key types.NamespacedName) bool {
 	defer p.mu.Unlock()
 	way := p.open[key]
 	return way != nil && way.moving
-}
-
-// listen opens the passage for the VMI's migration. A failure becomes the PrepareError only before
-// anything has begun, while asked; later the domain, and not the passage, shows the outcome.
-func (r *Reconciler) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, asked bool) {
-	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
-	defer cancel()
-	p := domain.PassageOf(s.VMI, r.NodeName)
-	if !asked {
-		p = r.passages.opened(key, p)
-	}
-	l, err := r.Transport.Listen(ctx, p)
-	if err != nil {
-		err = fmt.Errorf("domainctrl: listen for the migration of %s from node %s: %w", key, p.Peer, err)
-		logger(ctx).Error(err, "Failed to accept a migration")
-		if asked {
-			s.PrepareError = err
-		}
-		return
-	}
-	s.Listening = l
-	r.passages.note(key, p)
 }
 
 // release closes the passage of a migration that is over on this node, and returns when to look

@@ -243,13 +243,21 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	return result, err
 }
 
-// pass decides for the observed object, stores the planned one, and acts.
+// pass gathers, prepares, decides for the observed object, stores the planned one, and acts.
 func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w observed) (reconcile.Result, error) {
-	v, err := r.decide(ctx, key, w)
-	if err != nil {
+	r.unreadable(key, w)
+	v := pass{observed: w}
+	var err error
+	if v.snapshot, err = (gatherer{r}).gather(ctx, key, w); err != nil {
 		return reconcile.Result{}, err
 	}
-	if v, err = r.confirm(ctx, key, v); err != nil {
+	if err = (preparer{r}).prepare(ctx, key, w, &v.snapshot); err != nil {
+		return reconcile.Result{}, err
+	}
+	if v.plan, err = plan.Decide(v.snapshot, r.Clock.Now()); err != nil {
+		return reconcile.Result{}, err
+	}
+	if v.observed, err = r.confirm(ctx, key, v); err != nil {
 		return reconcile.Result{}, err
 	}
 	plan := v.plan
@@ -266,7 +274,15 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	actor{r}.adopt(ctx, key, v, want)
 	r.follow(key, v, want)
 	failed, tried := actor{r}.act(ctx, key, v)
-	if err = causes(failed); outdated(err) {
+	return r.settle(ctx, key, plan, failed, tried, stored, closes)
+}
+
+// settle remembers which tasks failed and returns when to look again.
+func (r *Reconciler) settle(
+	ctx context.Context, key types.NamespacedName, plan plan.Plan, failed []domain.Failure, tried, stored bool, closes time.Time,
+) (reconcile.Result, error) {
+	err := causes(failed)
+	if outdated(err) {
 		return reconcile.Result{}, err
 	}
 	r.failures.note(key, failed, r.Clock.Now())

@@ -65,7 +65,7 @@ func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req 
 	if v.observed, err = r.live(ctx, key); err != nil {
 		return err
 	}
-	s, err := gatherer{r}.see(ctx, key, v.vmi)
+	s, err := gatherer{r}.gather(ctx, key, v.observed)
 	if err != nil {
 		return err
 	}

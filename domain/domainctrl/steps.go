@@ -33,12 +33,11 @@ func (v pass) leases() (was, want handoff.Lease) {
 	if v.vmi == nil || v.plan.VMI == nil {
 		return was, want
 	}
-	was, wasErr := handoff.Of(v.vmi)
-	want, wantErr := handoff.Of(v.plan.VMI)
-	if wasErr != nil || wantErr != nil {
+	want, err := handoff.Of(v.plan.VMI)
+	if err != nil || v.leaseErr != nil {
 		return handoff.Lease{}, handoff.Lease{}
 	}
-	return was, want
+	return v.lease, want
 }
 
 // part is the role of a node in a change of its VMI's lease.
@@ -105,6 +104,5 @@ func (v pass) left(node string) bool {
 		return false
 	}
 	m := v.vmi.Status.MigrationState
-	l, err := handoff.Of(v.vmi)
-	return err == nil && m != nil && m.SourceNode == node && l.Holder != "" && l.Holder != node
+	return m != nil && m.SourceNode == node && v.lease.Holder != "" && v.lease.Holder != node
 }

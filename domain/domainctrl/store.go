@@ -39,7 +39,7 @@ func (r actor) store(ctx context.Context, v pass) (observed, error) {
 		if err := r.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, patch)); err != nil {
 			return err
 		}
-		w = observed{vmi: answer, asked: sent}
+		w = observe(answer, sent)
 		return nil
 	}, v.guards()...)
 	if err != nil {

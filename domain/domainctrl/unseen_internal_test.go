@@ -102,7 +102,7 @@ func TestDomainGone_LauncherNotFound(t *testing.T) {
 			if tt.pod != nil {
 				pods = append(pods, tt.pod)
 			}
-			s, err := gatherer{unseenBy(t, pods...)}.look(t.Context(), client.ObjectKeyFromObject(vmi), vmi)
+			s, err := unseenBy(t, pods...).snapshot(t.Context(), client.ObjectKeyFromObject(vmi), vmi)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestDomainGone_ObjectDeleted(t *testing.T) {
 		if err := r.Workspace.owners.note(r.Workspace.Root, vmi); err != nil {
 			t.Fatal(err)
 		}
-		s, err := gatherer{r}.look(t.Context(), key, nil)
+		s, err := r.snapshot(t.Context(), key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestDomainGone_LauncherDoesNotServe(t *testing.T) {
 	for answer, reported := range map[error]bool{domain.ErrDisconnected: true, domain.ErrNotReady: true, domain.ErrTimeout: false} {
 		r := unseenBy(t)
 		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
-		s, err := gatherer{r}.look(t.Context(), key, nil)
+		s, err := r.snapshot(t.Context(), key, nil)
 		if (err == nil) != reported || s.Unseen != nil {
 			t.Errorf("%v, and no Pod of it is left: error %v, %v", answer, err, s.Unseen)
 		}
@@ -193,7 +193,7 @@ func TestDomainGone_UnresponsiveLauncherIsNotGone(t *testing.T) {
 		}
 		r := unseenBy(t)
 		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
-		s, err := gatherer{r}.look(t.Context(), client.ObjectKeyFromObject(vmi), vmi)
+		s, err := r.snapshot(t.Context(), client.ObjectKeyFromObject(vmi), vmi)
 		if silent && (err != nil || s.SilentSince.IsZero()) || !silent && !errors.Is(err, answer) {
 			t.Errorf("%v: silent since %s, error %v", answer, s.SilentSince, err)
 		}

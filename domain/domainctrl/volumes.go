@@ -367,3 +367,18 @@ func sparse(path string, bytes int64, maker string) error {
 	}
 	return nil
 }
+
+// replacement reports whether the claim replaces another one in a migration, so that the guest has
+// not run on it.
+func (v volume) replacement() bool {
+	name := ""
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		name = v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		name = v.DataVolume.Name
+	}
+	return slices.ContainsFunc(v.vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool {
+		return m.VolumeName == v.Name && m.DestinationPVCInfo != nil && m.DestinationPVCInfo.ClaimName == name
+	})
+}

@@ -58,6 +58,10 @@ func (s Snapshot) Proof() (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.proof(lease)
+}
+
+func (s Snapshot) proof(lease handoff.Lease) (*corev1.Pod, error) {
 	why := "the VMI controls no Pod there"
 	var found *corev1.Pod
 	for _, p := range s.Pods {
@@ -176,7 +180,7 @@ func (s Snapshot) NeedsProof() bool {
 
 // prove makes the lack of a launcher Pod the PrepareError.
 func (d *decision) prove() {
-	if _, err := d.Proof(); err != nil {
+	if _, err := d.proof(d.lease); err != nil {
 		d.PrepareError = err
 	}
 }

@@ -88,7 +88,7 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 			vmi = next.VMI
 		}
 		next.Actions = []domain.Action{start}
-		failed, tried := actor{r}.act(t.Context(), key, pass{observed: observed{vmi: vmi, asked: clock.Now()}, plan: next})
+		failed, tried := actor{r}.act(t.Context(), key, pass{observed: observe(vmi, clock.Now()), plan: next})
 		r.failures.note(key, failed, clock.Now())
 		if len(failed) != 1 {
 			t.Fatalf("failed: %v", failed)

@@ -27,6 +27,26 @@ type observed struct {
 	vmi *v1.VirtualMachineInstance
 	// asked is when the request was sent to which the API server answered vmi; zero if a cache did.
 	asked time.Time
+	// lease is that of vmi, the zero value if leaseErr says that it cannot be parsed, or vmi is nil.
+	lease    handoff.Lease
+	leaseErr error
+}
+
+// observe returns what a read, or a write, has returned.
+func observe(vmi *v1.VirtualMachineInstance, asked time.Time) observed {
+	w := observed{vmi: vmi, asked: asked}
+	if vmi != nil {
+		w.lease, w.leaseErr = handoff.Of(vmi)
+	}
+	return w
+}
+
+// role returns the role of the node for the VMI; RoleNone if its lease cannot be parsed.
+func (w observed) role(node string) domain.Role {
+	if w.vmi == nil || w.leaseErr != nil {
+		return domain.RoleNone
+	}
+	return domain.RoleOf(w.lease, node)
 }
 
 // pass is the state of a pass: the observed object, and the snapshot and plan made of it.
@@ -53,7 +73,7 @@ func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (obse
 		vmi := &v1.VirtualMachineInstance{}
 		err := c.Get(ctx, key, vmi)
 		if err == nil {
-			return observed{vmi: vmi}, nil
+			return observe(vmi, time.Time{}), nil
 		}
 		if !apierrors.IsNotFound(err) {
 			return observed{}, fmt.Errorf("domainctrl: read %s from the cache: %w", key, err)
@@ -65,14 +85,13 @@ func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (obse
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
 func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (observed, error) {
-	w := observed{vmi: &v1.VirtualMachineInstance{}, asked: r.Clock.Now()}
-	err := r.APIReader.Get(ctx, key, w.vmi)
+	vmi, asked := &v1.VirtualMachineInstance{}, r.Clock.Now()
+	err := r.APIReader.Get(ctx, key, vmi)
 	switch {
 	case err == nil:
-		return w, nil
+		return observe(vmi, asked), nil
 	case absent(err):
-		w.vmi = nil
-		return w, nil
+		return observe(nil, asked), nil
 	default:
 		return observed{}, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
 	}
@@ -85,39 +104,32 @@ func absent(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// decide gathers a snapshot of the observed object, and decides. A lease that cannot be read is
-// reported once, as an event: the status is its owner's to write, and the owner is unknown.
-func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w observed) (pass, error) {
-	v := pass{observed: w}
-	var err error
-	if v.snapshot, err = (gatherer{r}).look(ctx, key, w.vmi); err == nil {
-		v.plan, err = plan.Decide(v.snapshot, r.Clock.Now())
+// unreadable reports a lease that cannot be parsed, once, as an event: the status is its owner's to
+// write, and the owner is unknown.
+func (r *Reconciler) unreadable(key types.NamespacedName, w observed) {
+	why := ""
+	if errors.Is(w.leaseErr, handoff.ErrNotALease) {
+		why = w.leaseErr.Error()
 	}
-	unreadable := ""
-	if errors.Is(err, handoff.ErrNotALease) {
-		unreadable = err.Error()
+	if r.lastEvents.news(key, why) && r.Recorder != nil {
+		r.Recorder.Eventf(w.vmi, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), "Sync", "node %s: %s", r.NodeName, why)
 	}
-	if r.lastEvents.news(key, unreadable) && r.Recorder != nil {
-		r.Recorder.Eventf(w.vmi, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), "Sync", "node %s: %s", r.NodeName, unreadable)
-	}
-	return v, err
 }
 
+// errStale is the error of a plan for an object that the API server no longer has like that.
+var errStale = errors.New("the cached VirtualMachineInstance is outdated")
+
 // confirm makes sure that a plan that would touch a domain, without a write of the object that
-// proves it to be current, is made for the object read live.
-func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v pass) (pass, error) {
+// proves it to be current, is made for the object read live. The error is errStale if it is not.
+func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v pass) (observed, error) {
 	if !v.touchesGuest() || changed(v.vmi, v.plan.VMI) || handoff.Confirmed(v.asked, r.Clock.Now()) == nil {
-		return v, nil
+		return v.observed, nil
 	}
 	w, err := r.live(ctx, key)
-	if err != nil {
-		return v, err
+	if err == nil && !sameVersion(w.vmi, v.vmi) {
+		err = fmt.Errorf("domainctrl: %s: %w", key, errStale)
 	}
-	if sameVersion(w.vmi, v.vmi) {
-		v.observed = w
-		return v, nil
-	}
-	return r.decide(ctx, key, w)
+	return w, err
 }
 
 func sameVersion(a, b *v1.VirtualMachineInstance) bool {
@@ -137,9 +149,8 @@ func (r *Reconciler) within(v pass, t domain.Action) (time.Duration, error) {
 	now := r.Clock.Now()
 	err := handoff.Confirmed(v.asked, now)
 	if err == nil && t.Command != (handoff.Command{}) {
-		var lease handoff.Lease
-		if lease, err = handoff.Of(v.vmi); err == nil {
-			err = lease.Authorize(t.Command, v.asked, now)
+		if err = v.leaseErr; err == nil {
+			err = v.lease.Authorize(t.Command, v.asked, now)
 		}
 	}
 	if err != nil {
@@ -150,5 +161,5 @@ func (r *Reconciler) within(v pass, t domain.Action) (time.Duration, error) {
 
 // outdated reports whether an error means that the pass was based on outdated state.
 func outdated(err error) bool {
-	return vmipatch.Refused(err) || apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
+	return errors.Is(err, errStale) || vmipatch.Refused(err) || apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
+)
+
+// preparer prepares the node for a VMI. What prevents that becomes part of the snapshot, and is
+// not an error of the pass.
+type preparer struct{ *Reconciler }
+
+// prepare carries out what [plan.Preparations] asks for; the results become part of the snapshot.
+func (r preparer) prepare(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot) error {
+	var todo []domain.Action
+	todo, s.PrepareError = plan.Preparations(*s)
+	for _, t := range todo {
+		switch t.Verb {
+		case domain.ActionPrepare:
+			if err := r.files(ctx, key, w, s, t); err != nil {
+				return err
+			}
+		case domain.ActionListen:
+			r.listen(ctx, key, s, t)
+		default:
+			return fmt.Errorf("domainctrl: unsupported preparation %q", t.Verb)
+		}
+		if t.Needed && s.PrepareError != nil {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// step reports a step of a migration to this node that the source waits for.
+func (r preparer) step(ctx context.Context, key types.NamespacedName, t domain.Action, reached plan.MigrationStep) {
+	if t.Needed {
+		actor(r).step(ctx, key, reached)
+	}
+}
+
+// files prepares the VMI's files, with the claims it has on this node, and converts the object to
+// the desired domain, whose devices the guest may open from then on.
+func (r preparer) files(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot, t domain.Action) error {
+	r.step(ctx, key, t, plan.TargetAsked)
+	host, err := r.host(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := status.ClaimsAt(s.VMI, r.NodeName)
+	if err != nil {
+		return err
+	}
+	live := running(s)
+	s.Facts, s.PrepareError = r.Workspace.Prepare(ctx, at, host)
+	s.Destinations = r.destinations(ctx, w)
+	if err := (deviceAccess{r.Workspace}).retain(ctx, s.VMI, live); err != nil {
+		return err
+	}
+	s.Facts.Incoming = w.role(r.NodeName) == domain.RoleTarget
+	// Devices keep the addresses at which the guest has found them.
+	s.Facts.Layout = convert.LayoutOf(live)
+	if s.PrepareError == nil {
+		s.Migrations, s.PrepareError = nodeFacts{r.Workspace}.migrations(ctx)
+	}
+	if s.PrepareError == nil {
+		s.Desired, s.PrepareError = convert.Convert(s.VMI, s.Facts)
+	}
+	if s.PrepareError == nil {
+		s.PrepareError = deviceAccess{r.Workspace}.allow(ctx, s.VMI, live, s.Desired)
+	}
+	if s.PrepareError != nil {
+		return nil //nolint:nilerr // part of the snapshot
+	}
+	disks := s.Desired
+	if live != nil { // it decides, not the changed spec
+		disks = live
+	}
+	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), size(status.CopySources(s.VMI, disks, s.Facts))
+	r.step(ctx, key, t, plan.TargetPrepared)
+	return nil
+}
+
+func (r preparer) host(ctx context.Context) (domain.Host, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
+	defer cancel()
+	h, err := r.Hypervisor.Host(ctx)
+	if err != nil {
+		return h, fmt.Errorf("domainctrl: describe the hypervisor: %w", err)
+	}
+	return h, nil
+}
+
+// listen opens the passage for the VMI's migration. A failure is the PrepareError only before
+// anything has begun, when the action is Needed.
+func (r preparer) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, t domain.Action) {
+	limited, cancel := context.WithTimeout(ctx, r.CallTimeout)
+	defer cancel()
+	p := t.Passage
+	if !t.Needed {
+		p = r.passages.opened(key, p)
+	}
+	l, err := r.Transport.Listen(limited, p)
+	if err != nil {
+		err = fmt.Errorf("domainctrl: listen for the migration of %s from node %s: %w", key, p.Peer, err)
+		logger(ctx).Error(err, "Failed to accept a migration")
+		if t.Needed {
+			s.PrepareError = err
+		}
+		return
+	}
+	s.Listening = l
+	r.passages.note(key, p)
+	r.step(ctx, key, t, plan.TargetListening)
+}
+
+// running returns the definition of a VMI's live domain on this node; nil if there is none.
+func running(s *plan.Snapshot) *libvirtxml.Domain {
+	if s.State == nil || !s.State.Alive() {
+		return nil
+	}
+	return s.State.Domain
+}
+
+// destinations returns the paths of the volumes that a migration under way replaces at its target,
+// by name: the content of claims has the same path on every node. A volume that cannot be located
+// is left out, and the migration then does not begin.
+func (r preparer) destinations(ctx context.Context, w observed) map[string]convert.DiskSource {
+	if !w.lease.InMove() || w.lease.Holder != r.NodeName || len(w.vmi.Status.MigratedVolumes) == 0 || r.Workspace.Claims == nil {
+		return nil
+	}
+	out := map[string]convert.DiskSource{}
+	for _, m := range w.vmi.Status.MigratedVolumes {
+		if m.DestinationPVCInfo == nil {
+			continue
+		}
+		c, err := r.Workspace.Claims.Locate(ctx, w.vmi.Namespace, m.DestinationPVCInfo.ClaimName)
+		if err != nil {
+			logger(ctx).Info("Locating the replacement claim of a volume failed, skipping", "volume", m.VolumeName, "cause", err.Error())
+			continue
+		}
+		src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
+		if !c.Block {
+			src.Path = filepath.Join(c.Path, diskImage)
+		}
+		out[m.VolumeName] = src
+	}
+	return out
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// Preparations returns what this node has to do before [Decide], in order, for a VMI that it
+// starts, receives or runs: domain.ActionPrepare, whose result is Facts, Desired, CopyDisks,
+// CopyBytes and Destinations of the snapshot, and domain.ActionListen, whose result is
+// Listening. Each may be repeated, and none touches a domain, so that a cached VMI is good
+// enough. Where ActionPrepare fails the error is PrepareError; where ActionListen does, only if
+// it is Needed: later the domain, and not the passage, shows the outcome.
+//
+// The error is the PrepareError of a VMI for which nothing may be prepared, because its own
+// object is the only evidence that it belongs here; see [Snapshot.Proof].
+func Preparations(s Snapshot) ([]domain.Action, error) {
+	if !s.NeedsFiles() || s.PrepareError != nil || !s.SilentSince.IsZero() {
+		return nil, s.PrepareError
+	}
+	lease, err := handoff.Of(s.VMI)
+	if err != nil {
+		return nil, nil //nolint:nilerr // Decide returns it
+	}
+	if !s.alive() {
+		if _, err := s.proof(lease); err != nil {
+			return nil, err
+		}
+	}
+	target := domain.RoleOf(lease, s.Node) == domain.RoleTarget
+	asked := target && lease.State == handoff.Preparing
+	all := []domain.Action{{Verb: domain.ActionPrepare, UID: s.VMI.UID, Needed: asked, Why: "the VMI is assigned to this node"}}
+	if target {
+		all = append(all, domain.Action{
+			Verb: domain.ActionListen, Passage: domain.PassageOf(s.VMI, s.Node), Needed: asked, Why: "the VMI migrates to this node",
+		})
+	}
+	return all, nil
+}
+
+// NeedsFiles reports whether this node may need the files of the VMI. Where only an answer to
+// a request of the lease is due, they must not delay it.
+func (s Snapshot) NeedsFiles() bool {
+	if s.VMI == nil || s.VMI.DeletionTimestamp != nil || s.VMI.IsFinal() {
+		return false
+	}
+	lease, err := handoff.Of(s.VMI)
+	if err != nil {
+		return false
+	}
+	switch lease.State {
+	case handoff.Lost, handoff.Fenced, handoff.Releasing:
+		return false
+	}
+	return domain.RoleOf(lease, s.Node) != domain.RoleNone
+}
+
+// alive reports whether the domain of the VMI, and not that of an earlier VMI of its name, runs
+// on this node. A domain that has lost its metadata may be the VMI's.
+func (s Snapshot) alive() bool {
+	return s.State != nil && s.State.Alive() && (!s.State.Ours() || s.State.Metadata.UID == s.VMI.UID)
+}
