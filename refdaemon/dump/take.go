@@ -180,7 +180,7 @@ func (d *Dump) Complete(ctx context.Context) error {
 		return err
 	}
 	for i := range guests.Items {
-		if _, err := g.Facts(ctx, &guests.Items[i], config); err != nil && ctx.Err() != nil {
+		if _, err := g.Facts(ctx, &guests.Items[i], config, nil); err != nil && ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
 	}

@@ -113,7 +113,7 @@ func TestGatherer_CachesNoConfigMaps(t *testing.T) {
 	vmi := guest(volume("a", claimed("disk")), volume("b", claimed("missing")), networks("blue"),
 		hooks(`[{"configMap":{"name":"hook"}},{"configMap":{"name":"missing"}}]`))
 	g := &templatectrl.Gatherer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	f, err := g.Facts(t.Context(), vmi, gateOff) // without a definition of networks in the cluster
+	f, err := g.Facts(t.Context(), vmi, gateOff, nil) // without a definition of networks in the cluster
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func launcher(ctx context.Context, cached, live client.Reader, vmi *v1.VirtualMa
 		return nil, err
 	}
 	in := template.Input{VMI: vmi, Config: template.ConfigFrom(kv, "quay.io/kubevirt/virt-launcher:v1.9.0")}
-	if in.Facts, err = g.Facts(ctx, vmi, in.Config); err != nil {
+	if in.Facts, err = g.Facts(ctx, vmi, in.Config, nil); err != nil {
 		return nil, err
 	}
 	return template.Default().Launcher(in)

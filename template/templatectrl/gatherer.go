@@ -48,9 +48,11 @@ type Gatherer struct {
 
 // Facts returns the objects of the cluster that the VMI refers to, with the given configuration. Missing objects are
 // omitted, except for the Namespace, which is an error: the VMI is being deleted or is ahead of the cache of Namespaces.
-// The result is owned by the caller.
-func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config) (template.Facts, error) {
-	var f template.Facts
+// claims are those of [Gatherer.Claims], if the caller has read them; else nil. The result is owned by the caller.
+func (g *Gatherer) Facts(
+	ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, claims map[string]*corev1.PersistentVolumeClaim,
+) (template.Facts, error) {
+	f := template.Facts{Claims: claims}
 	if g.Client == nil {
 		return f, errNoClient
 	}
@@ -61,8 +63,10 @@ func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, co
 	if f.Quotas, err = g.quotas(ctx, vmi.Namespace); err != nil {
 		return f, err
 	}
-	if f.Claims, err = g.claims(ctx, vmi); err != nil {
-		return f, err
+	if claims == nil {
+		if f.Claims, err = g.Claims(ctx, vmi); err != nil {
+			return f, err
+		}
 	}
 	if f.ConfigMaps, err = g.configMaps(ctx, vmi); err != nil {
 		return f, err
@@ -76,7 +80,7 @@ func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, co
 // TargetFacts returns the Facts for the target Pod of a migration: in addition to the VMI's own claims, the claim for its
 // state on the target, which the migration names or which is labelled kubevirt.io/migrationName with its name.
 func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, m template.Migration) (template.Facts, error) {
-	f, err := g.Facts(ctx, vmi, config)
+	f, err := g.Facts(ctx, vmi, config, nil)
 	if err != nil {
 		return f, err
 	}
@@ -167,8 +171,12 @@ func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.Reso
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 
-// claims returns the claims that the VMI names and those that are labelled with its name.
-func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
+// Claims returns the claims that the VMI names, those of its DataVolumes included, and those that are labelled as its
+// state, by name. Missing ones are omitted.
+func (g *Gatherer) Claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
+	if g.Client == nil {
+		return nil, errNoClient
+	}
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range ClaimNames(vmi) {
 		claim := &corev1.PersistentVolumeClaim{}

@@ -153,7 +153,7 @@ func TestFacts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{}, append(tt.objects, namespace("ns", map[string]string{"team": "a"}))...)}
-			f, err := g.Facts(t.Context(), tt.vmi, tt.config)
+			f, err := g.Facts(t.Context(), tt.vmi, tt.config, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func TestFacts_LiveMetadata(t *testing.T) {
 		Client: reader(t, interceptor.Funcs{}, namespace("ns", nil), pvc("ns", "disk", nil)),
 		Live:   reader(t, spy, configMap("ns", "hook"), network("ns", "blue")),
 	}
-	f, err := g.Facts(t.Context(), vmi, gateOff)
+	f, err := g.Facts(t.Context(), vmi, gateOff, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestGatherer_Errors(t *testing.T) {
 	vmi := guest(volume("a", claimed("disk")), hooks(`[{"configMap":{"name":"hook"}}]`), networks("elsewhere/blue"))
 	source := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-a"}}
 	facts := func(g *templatectrl.Gatherer) error {
-		_, err := g.Facts(context.Background(), vmi, gateOff)
+		_, err := g.Facts(context.Background(), vmi, gateOff, nil)
 		return err
 	}
 	target := func(g *templatectrl.Gatherer) error {
@@ -291,14 +291,14 @@ func TestFacts_NetworkAttachmentDefinitionsNotServed(t *testing.T) {
 		return c.Get(ctx, key, o, opts...)
 	}}
 	g := &templatectrl.Gatherer{Client: reader(t, unserved, namespace("ns", nil))}
-	f, err := g.Facts(t.Context(), guest(networks("blue")), gateOff)
+	f, err := g.Facts(t.Context(), guest(networks("blue")), gateOff, nil)
 	if err != nil || len(f.NetworkAttachmentDefinitions) > 0 {
 		t.Errorf("networks %v, error %v; want none", f.NetworkAttachmentDefinitions, err)
 	}
 }
 
 func TestFacts_MissingNamespace(t *testing.T) {
-	_, err := (&templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{})}).Facts(t.Context(), guest(), template.Config{})
+	_, err := (&templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{})}).Facts(t.Context(), guest(), template.Config{}, nil)
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "Namespace ns") {
 		t.Errorf("error %v, want that Namespace ns is not found", err)
 	}
@@ -361,7 +361,7 @@ func TestSourceNode(t *testing.T) {
 
 func TestGatherer_ClientRequired(t *testing.T) {
 	var g templatectrl.Gatherer
-	_, facts := g.Facts(t.Context(), guest(), template.Config{})
+	_, facts := g.Facts(t.Context(), guest(), template.Config{}, nil)
 	_, kubeVirt := g.KubeVirt(t.Context())
 	_, node := g.SourceNode(t.Context(), nil)
 	_, labels := g.NamespaceLabels(t.Context(), "ns")

@@ -41,6 +41,8 @@ type gathered struct {
 	// input is the template input of the VMI's Pods, including the cluster's
 	// configuration.
 	input template.Input
+	// claims are those that the VMI names, or that are labelled as its state.
+	claims map[string]*corev1.PersistentVolumeClaim
 }
 
 // gatherer reads the snapshot of a VMI.
@@ -353,7 +355,7 @@ func (r gatherer) facts(ctx context.Context, g *gathered) error {
 		return nil
 	}
 	var err error
-	if g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config); err != nil {
+	if g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config, g.claims); err != nil {
 		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
 	return nil

@@ -5,9 +5,9 @@ package vmictrl
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -82,15 +81,14 @@ func (r gatherer) storage(ctx context.Context, g *gathered) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	s := &g.Storage
-	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
-	// Any object with the name of the backend storage claim blocks its creation, unless it is that claim.
-	for _, name := range append(templatectrl.ClaimNames(g.VMI), vmi.StateClaimName(g.VMI)) {
-		if err := read(ctx, r.Client, g, name, s.Claims); err != nil {
-			return err
-		}
+	var err error
+	if g.claims, err = r.gatherer.Claims(ctx, g.VMI); err != nil {
+		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
-	if err := r.stateClaims(ctx, g); err != nil {
+	s := &g.Storage
+	s.Claims = maps.Clone(g.claims)
+	// Any object with the name of the backend storage claim blocks its creation, unless it is that claim.
+	if err := read(ctx, r.Client, g, vmi.StateClaimName(g.VMI), s.Claims); err != nil {
 		return err
 	}
 	for _, part := range []func(context.Context, *gathered) error{r.dataVolumes, r.classes, r.profiles, r.overhead} {
@@ -120,19 +118,6 @@ func read[T any, P object[T]](ctx context.Context, c client.Reader, g *gathered,
 		return fmt.Errorf("vmictrl: read %T %s for %s: %w", *o, key, g.owner.Key, err)
 	default:
 		into[name] = o
-	}
-	return nil
-}
-
-// stateClaims adds the claims labeled as backend storage of the VMI.
-func (r gatherer) stateClaims(ctx context.Context, g *gathered) error {
-	var list corev1.PersistentVolumeClaimList
-	err := r.Client.List(ctx, &list, client.InNamespace(g.VMI.Namespace), client.MatchingFields{claimByState: g.VMI.Name})
-	if err != nil {
-		return fmt.Errorf("vmictrl: list backend storage claims of %s: %w", g.owner.Key, err)
-	}
-	for i := range list.Items {
-		g.Storage.Claims[list.Items[i].Name] = &list.Items[i]
 	}
 	return nil
 }
