@@ -12,17 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 const (
 	// lockFile, in the root of a workspace, is locked by the agent that uses it.
 	lockFile = "agent.lock"
-	// lockWithin is how long an agent waits for another one to end: less than a controller waits
-	// for its sources to start.
-	lockWithin = 100 * time.Second
 	// lockEvery is the interval between attempts.
 	lockEvery = 200 * time.Millisecond
 )
@@ -77,30 +71,4 @@ func holder(f *os.File) string {
 		return "unknown process"
 	}
 	return strings.ToValidUTF8(strings.TrimSpace(string(text[:n])), "?")
-}
-
-// alone starts sources once this process is the node's only agent, which it is until its passes and
-// migrations have ended.
-func (r *Reconciler) alone(sources ...source.Source) source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		within, cancel := context.WithTimeout(ctx, lockWithin)
-		defer cancel()
-		unlock, err := r.Workspace.Lock(within)
-		if err != nil {
-			return err
-		}
-		var errs []error
-		for _, s := range sources {
-			errs = append(errs, s.Start(ctx, q))
-		}
-		go func() {
-			<-ctx.Done()
-			<-r.keyedWorkers.ended
-			<-r.drained
-			if err := unlock(); err != nil {
-				logger(ctx).Error(err, "Failed to unlock the node")
-			}
-		}()
-		return errors.Join(errs...)
-	})
 }

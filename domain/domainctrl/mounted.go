@@ -53,11 +53,11 @@ type Networks interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// deviceAccess lets a domain use the devices of its hotplugged volumes.
-type deviceAccess struct{ *Workspace }
+// attached is what other parts of the node make for VMIs: networks, and volumes that Pods hold.
+type attached struct{ *Workspace }
 
 // networks prepares the VMI's networks.
-func (w deviceAccess) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
+func (w attached) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
 	for _, n := range vmi.Spec.Networks {
 		f.Bridges[n.Name] = w.Bridge
 	}
@@ -73,7 +73,7 @@ func (w deviceAccess) networks(ctx context.Context, vmi *v1.VirtualMachineInstan
 }
 
 // release removes what other parts of the node have made for the VMI.
-func (w deviceAccess) release(ctx context.Context, uid types.UID) error {
+func (w attached) release(ctx context.Context, uid types.UID) error {
 	var errs []error
 	if w.Volumes != nil {
 		errs = append(errs, w.Volumes.Release(ctx, uid))
@@ -87,9 +87,9 @@ func (w deviceAccess) release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// retain removes unplugged volumes: those that the object names no more and that the live domain,
-// if there is one, has released.
-func (w deviceAccess) retain(ctx context.Context, vmi *v1.VirtualMachineInstance, live *libvirtxml.Domain) error {
+// Retain removes unplugged volumes: those that the object names no more and that the live domain,
+// if it is not nil, has released.
+func (w *Workspace) Retain(ctx context.Context, vmi *v1.VirtualMachineInstance, live *libvirtxml.Domain) error {
 	if w.Volumes == nil {
 		return nil
 	}
@@ -103,8 +103,8 @@ func (w deviceAccess) retain(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// allow lets the guest open the devices of the domains.
-func (w deviceAccess) allow(ctx context.Context, vmi *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
+// Allow lets the guest open the devices of the domains, and no others; see [Devices].
+func (w *Workspace) Allow(ctx context.Context, vmi *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
 	if w.Devices == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (w deviceAccess) allow(ctx context.Context, vmi *v1.VirtualMachineInstance,
 }
 
 // hotplugged returns the location of a volume that a Pod of its own carries.
-func (w deviceAccess) hotplugged(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w attached) hotplugged(ctx context.Context, v volume) (convert.DiskSource, error) {
 	src, err := w.Volumes.Hotplugged(ctx, v.vmi, v.Volume)
 	if err != nil {
 		return convert.DiskSource{}, v.fault("name", fmt.Sprintf("cannot mount hotplugged volume %q", v.Name), "check the Pod that carries it", err)

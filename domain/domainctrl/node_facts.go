@@ -45,8 +45,8 @@ func (w nodeFacts) describe(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// migrations returns the cluster's migration configuration; nil for KubeVirt's defaults.
-func (w nodeFacts) migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
+// Migrations returns the cluster's migration configuration; nil for KubeVirt's defaults.
+func (w *Workspace) Migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
 	if w.Settings == nil {
 		return nil, nil
 	}

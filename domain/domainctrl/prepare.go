@@ -5,7 +5,6 @@ package domainctrl
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
@@ -63,21 +62,23 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 	}
 	live := running(s)
 	s.Facts, s.PrepareError = r.Workspace.Prepare(ctx, at, host)
-	s.Destinations = r.destinations(ctx, w)
-	if err := (deviceAccess{r.Workspace}).retain(ctx, s.VMI, live); err != nil {
+	if w.lease.InMove() && w.lease.Holder == r.NodeName {
+		s.Destinations = r.Workspace.Destinations(ctx, s.VMI)
+	}
+	if err := r.Workspace.Retain(ctx, s.VMI, live); err != nil {
 		return err
 	}
 	s.Facts.Incoming = w.role(r.NodeName) == domain.RoleTarget
 	// Devices keep the addresses at which the guest has found them.
 	s.Facts.Layout = convert.LayoutOf(live)
 	if s.PrepareError == nil {
-		s.Migrations, s.PrepareError = nodeFacts{r.Workspace}.migrations(ctx)
+		s.Migrations, s.PrepareError = r.Workspace.Migrations(ctx)
 	}
 	if s.PrepareError == nil {
 		s.Desired, s.PrepareError = convert.Convert(s.VMI, s.Facts)
 	}
 	if s.PrepareError == nil {
-		s.PrepareError = deviceAccess{r.Workspace}.allow(ctx, s.VMI, live, s.Desired)
+		s.PrepareError = r.Workspace.Allow(ctx, s.VMI, live, s.Desired)
 	}
 	if s.PrepareError != nil {
 		return nil //nolint:nilerr // part of the snapshot
@@ -86,7 +87,7 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 	if live != nil { // it decides, not the changed spec
 		disks = live
 	}
-	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), size(status.CopySources(s.VMI, disks, s.Facts))
+	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), Size(status.CopySources(s.VMI, disks, s.Facts))
 	r.step(ctx, key, t, plan.TargetPrepared)
 	return nil
 }
@@ -130,30 +131,4 @@ func running(s *plan.Snapshot) *libvirtxml.Domain {
 		return nil
 	}
 	return s.State.Domain
-}
-
-// destinations returns the paths of the volumes that a migration under way replaces at its target,
-// by name: the content of claims has the same path on every node. A volume that cannot be located
-// is left out, and the migration then does not begin.
-func (r preparer) destinations(ctx context.Context, w observed) map[string]convert.DiskSource {
-	if !w.lease.InMove() || w.lease.Holder != r.NodeName || len(w.vmi.Status.MigratedVolumes) == 0 || r.Workspace.Claims == nil {
-		return nil
-	}
-	out := map[string]convert.DiskSource{}
-	for _, m := range w.vmi.Status.MigratedVolumes {
-		if m.DestinationPVCInfo == nil {
-			continue
-		}
-		c, err := r.Workspace.Claims.Locate(ctx, w.vmi.Namespace, m.DestinationPVCInfo.ClaimName)
-		if err != nil {
-			logger(ctx).Info("Locating the replacement claim of a volume failed, skipping", "volume", m.VolumeName, "cause", err.Error())
-			continue
-		}
-		src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
-		if !c.Block {
-			src.Path = filepath.Join(c.Path, diskImage)
-		}
-		out[m.VolumeName] = src
-	}
-	return out
 }

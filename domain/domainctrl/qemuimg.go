@@ -133,9 +133,9 @@ func qemuImgInfo(ctx context.Context, f *os.File, format string) (imageInfo, err
 	return info, err
 }
 
-// size returns the bytes that the images hold together with their backing images, zero if one is no
+// Size returns the bytes that the images hold together with their backing images, zero if one is no
 // file, or cannot be inspected. A file is as long as the data written to it.
-func size(images []convert.DiskSource) int64 {
+func Size(images []convert.DiskSource) int64 {
 	var sum int64
 	for i := range images {
 		for at := &images[i]; at != nil; at = at.Backing {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -51,6 +52,10 @@ const DefaultCloseAfter = time.Minute
 
 // DefaultResync is the interval of passes over everything on the node without a cause.
 const DefaultResync = 2 * time.Minute
+
+// lockWithin is how long an agent waits for another one to end: less than a controller waits for
+// its sources to start.
+const lockWithin = 100 * time.Second
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
 
@@ -168,6 +173,32 @@ func (r *Reconciler) inform(mgr ctrl.Manager) error {
 		}
 	}
 	return nil
+}
+
+// alone starts sources once this process is the node's only agent, which it is until its passes and
+// migrations have ended.
+func (r *Reconciler) alone(sources ...source.Source) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		within, cancel := context.WithTimeout(ctx, lockWithin)
+		defer cancel()
+		unlock, err := r.Workspace.Lock(within)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, s := range sources {
+			errs = append(errs, s.Start(ctx, q))
+		}
+		go func() {
+			<-ctx.Done()
+			<-r.keyedWorkers.ended
+			<-r.drained
+			if err := unlock(); err != nil {
+				logger(ctx).Error(err, "Failed to unlock the node")
+			}
+		}()
+		return errors.Join(errs...)
+	})
 }
 
 // complete checks required fields and fills in defaults.

@@ -167,7 +167,7 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 		return w.arrived(ctx, v), nil
 	}
 	if w.Volumes != nil && v.attached() {
-		return deviceAccess{w}.hotplugged(ctx, v)
+		return attached{w}.hotplugged(ctx, v)
 	}
 	for _, k := range kinds {
 		if !k.applies(v.Volume) {
@@ -198,7 +198,7 @@ func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
 		return convert.DiskSource{}
 	}
 	if w.Volumes != nil {
-		src, err := deviceAccess{w}.hotplugged(ctx, v)
+		src, err := attached{w}.hotplugged(ctx, v)
 		if err != nil {
 			return convert.DiskSource{}
 		}
@@ -366,6 +366,32 @@ func sparse(path string, bytes int64, maker string) error {
 		return err
 	}
 	return nil
+}
+
+// Destinations returns the paths of the volumes that the VMI's migration replaces at its target, by
+// name: the content of claims has the same path on every node. A volume that cannot be located is
+// left out, and the migration then does not begin.
+func (w *Workspace) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) map[string]convert.DiskSource {
+	if w.Claims == nil || len(vmi.Status.MigratedVolumes) == 0 {
+		return nil
+	}
+	out := map[string]convert.DiskSource{}
+	for _, m := range vmi.Status.MigratedVolumes {
+		if m.DestinationPVCInfo == nil {
+			continue
+		}
+		c, err := w.Claims.Locate(ctx, vmi.Namespace, m.DestinationPVCInfo.ClaimName)
+		if err != nil {
+			logger(ctx).Info("Locating the replacement claim of a volume failed, skipping", "volume", m.VolumeName, "cause", err.Error())
+			continue
+		}
+		src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
+		if !c.Block {
+			src.Path = filepath.Join(c.Path, diskImage)
+		}
+		out[m.VolumeName] = src
+	}
+	return out
 }
 
 // replacement reports whether the claim replaces another one in a migration, so that the guest has

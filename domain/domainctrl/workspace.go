@@ -132,7 +132,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return f, fmt.Errorf("domainctrl: directory of the VMI: %w", err)
 	}
-	if err := (deviceAccess{w}).networks(ctx, vmi, &f); err != nil {
+	if err := (attached{w}).networks(ctx, vmi, &f); err != nil {
 		return f, err
 	}
 	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
@@ -165,7 +165,7 @@ func (w *Workspace) Clear(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
 	}
-	if err := (deviceAccess{w}).release(ctx, uid); err != nil {
+	if err := (attached{w}).release(ctx, uid); err != nil {
 		return err
 	}
 	return w.Remove(uid)
