@@ -17,6 +17,7 @@ import (
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
@@ -44,7 +45,7 @@ func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hype
 }
 
 // inPods gives domains the resources that their Pods hold, and access to their devices.
-func (o *node) inPods(w *domainctrl.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) {
+func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) {
 	w.Volumes = mounts.Volumes{
 		Mounter: &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")},
 		Node:    o.config.NodeName, PersistentVolume: claims.PersistentVolume, Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,

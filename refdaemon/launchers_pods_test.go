@@ -28,6 +28,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
@@ -112,7 +113,7 @@ func plugAndUnplug(t *testing.T, pods string) {
 	}
 	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
-	w := &domainctrl.Workspace{Root: o.config.StateDir}
+	w := &workspace.Workspace{Root: o.config.StateDir}
 	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})
 	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
 	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
@@ -28,7 +29,7 @@ func TestInPods_Workspace(t *testing.T) {
 	} {
 		c := &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: t.TempDir(), Cgroups: cgroups}
 		o := &node{config: c}
-		var w domainctrl.Workspace
+		var w workspace.Workspace
 		o.inPods(&w, &launcher.Connector{Pods: c.Launchers, NodeName: c.NodeName}, domainctrl.VolumeClaims{})
 		v, ok := w.Volumes.(mounts.Volumes)
 		if !ok || v.Mounter.Pods != c.Launchers || v.Mounter.Records != filepath.Join(c.StateDir, "mounts") || v.Node != "node-a" || v.Pod == nil || v.PersistentVolume == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
@@ -145,9 +146,9 @@ func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {
 	return hv, nil
 }
 
-func (o *node) workspace(mgr manager.Manager) *domainctrl.Workspace {
+func (o *node) workspace(mgr manager.Manager) *workspace.Workspace {
 	settings := &domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}
-	w := &domainctrl.Workspace{
+	w := &workspace.Workspace{
 		Root: o.config.StateDir, Bridge: o.config.Bridge,
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
 		Objects:        domainctrl.ClusterObjects{Reader: mgr.GetAPIReader()},

@@ -16,6 +16,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 // refusing answers every operation with an error.
@@ -66,7 +67,7 @@ func (h *leaving) MigrationProgress(context.Context, string) (domain.Progress, e
 }
 
 func TestGather_MigrationEndsMeanwhile(t *testing.T) {
-	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
+	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &workspace.Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
 	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, &informer.Informer{})
 	s, err := gatherer{r}.gather(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, observed{})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -60,7 +61,7 @@ func TestConnect_UnresponsiveLauncherIsNotGone(t *testing.T) {
 			for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, domain.ErrUnsupported, domain.ErrInvalid} {
 				r := &Reconciler{
 					NodeName: here, Hypervisor: &fleet.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &informer.Informer{},
-					Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+					Workspace: &workspace.Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 					Caches: &Caches{Pods: &informertest.FakeInformers{}},
 				}
 				r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)

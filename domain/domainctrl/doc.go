@@ -44,6 +44,6 @@
 // unresponsive domains delays no other, and there is never more than one pass over a VMI.
 // Migrations run beside the workers as well.
 //
-// [Workspace] prepares the files of a VMI on the node: disks, kernel, cloud-init data, disks
+// [workspace.Workspace] prepares the files of a VMI on the node: disks, kernel, cloud-init data, disks
 // made of ConfigMaps and Secrets.
 package domainctrl

@@ -27,12 +27,13 @@ import (
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // held is what a Pod holds for a VMI, and what its container may open.
 type held struct {
-	Volumes
+	workspace.Volumes
 	retained []string
 	allowed  [][]string // the volumes of each domain
 	err      error
@@ -96,7 +97,7 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 	}
 	r := &Reconciler{
 		NodeName: "node-a", Hypervisor: hv, Informer: &informer.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
-		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil },
+		Workspace: &workspace.Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil },
 			Settings: func(context.Context) (*v1.KubeVirt, error) {
 				kv := &v1.KubeVirt{}
 				kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{FeatureGates: []string{"HostDisk"}}

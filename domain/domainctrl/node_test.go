@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 func TestReconciler_MissingFields(t *testing.T) {
@@ -38,14 +39,14 @@ func TestVolumeClaims_Locate(t *testing.T) {
 	block := corev1.PersistentVolumeBlock
 	for name, tt := range map[string]struct {
 		objects []client.Object
-		want    domainctrl.Claim
+		want    workspace.Claim
 	}{
-		"one node's": {claimOn(hostPath), domainctrl.Claim{Path: "/data", Bytes: 1 << 30}},
+		"one node's": {claimOn(hostPath), workspace.Claim{Path: "/data", Bytes: 1 << 30}},
 		"shared": {claimOn(hostPath, func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
-		}), domainctrl.Claim{Path: "/data", Bytes: 1 << 30, Shared: true}},
+		}), workspace.Claim{Path: "/data", Bytes: 1 << 30, Shared: true}},
 		"block": {claimOn(local, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }),
-			domainctrl.Claim{Path: "/dev/disk", Bytes: 1 << 30, Block: true}},
+			workspace.Claim{Path: "/dev/disk", Bytes: 1 << 30, Block: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reader := fake.NewClientBuilder().WithObjects(tt.objects...).Build()
@@ -76,7 +77,7 @@ func TestVolumeClaims_Unusable(t *testing.T) {
 }
 
 func ExampleWorkspace() {
-	w := &domainctrl.Workspace{Root: "/var/lib/virtloom", Bridge: "br0"}
+	w := &workspace.Workspace{Root: "/var/lib/virtloom", Bridge: "br0"}
 	const uid = "6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11"
 	fmt.Println(w.Dir(uid))
 	fmt.Println(w.Remove(".."))

@@ -13,6 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 // preparer prepares the node for a VMI. What prevents that becomes part of the snapshot, and is
@@ -87,7 +88,7 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 	if live != nil { // it decides, not the changed spec
 		disks = live
 	}
-	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), Size(status.CopySources(s.VMI, disks, s.Facts))
+	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), workspace.Size(status.CopySources(s.VMI, disks, s.Facts))
 	r.step(ctx, key, t, plan.TargetPrepared)
 	return nil
 }

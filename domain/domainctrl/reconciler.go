@@ -31,6 +31,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 // DefaultWorkers is the number of concurrent passes, not counting those that their worker has left
@@ -76,7 +77,7 @@ type Reconciler struct {
 	// reconciler's own, which the manager runs.
 	Informer *informer.Informer
 	// Workspace prepares the VMIs' files.
-	Workspace *Workspace
+	Workspace *workspace.Workspace
 	// Client writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
@@ -305,22 +306,16 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	actor{r}.adopt(ctx, key, v, want)
 	r.follow(key, v, want)
 	failed, tried := actor{r}.act(ctx, key, v)
-	return r.settle(ctx, key, plan, failed, tried, stored, closes)
-}
-
-// settle remembers which tasks failed and returns when to look again.
-func (r *Reconciler) settle(
-	ctx context.Context, key types.NamespacedName, plan plan.Plan, failed []domain.Failure, tried, stored bool, closes time.Time,
-) (reconcile.Result, error) {
-	err := causes(failed)
-	if outdated(err) {
+	switch err = causes(failed); {
+	case err == nil:
+		r.failures.note(key, nil, r.Clock.Now())
+	case outdated(err):
 		return reconcile.Result{}, err
-	}
-	r.failures.note(key, failed, r.Clock.Now())
-	if err != nil && tried && plan.RequeueAt == nil {
-		return reconcile.Result{}, err
-	}
-	if err != nil {
+	default:
+		r.failures.note(key, failed, r.Clock.Now())
+		if tried && plan.RequeueAt == nil {
+			return reconcile.Result{}, err
+		}
 		return r.failed(ctx, key, plan, err), nil
 	}
 	if plan.Role == domain.RoleNone || plan.Role == "" {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -66,6 +68,19 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// says checks that err holds every word.
+func says(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("there is no error")
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
 	}
 }
 
@@ -105,8 +120,8 @@ func (n *node) uri() string {
 	return "qemu+tcp://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port)) + "/system"
 }
 
-func (n *node) workspace() *domainctrl.Workspace {
-	return &domainctrl.Workspace{Root: n.root, Bridge: "br0", AllowEmulation: func(context.Context) (bool, error) { return true, nil }}
+func (n *node) workspace() *workspace.Workspace {
+	return &workspace.Workspace{Root: n.root, Bridge: "br0", AllowEmulation: func(context.Context) (bool, error) { return true, nil }}
 }
 
 // agent builds an agent of the node and the manager it runs in.
@@ -193,7 +208,7 @@ func (p *pair) create(t *testing.T, name string) *v1.VirtualMachineInstance {
 				Devices: v1.Devices{AutoattachGraphicsDevice: &off, AutoattachSerialConsole: &off,
 					Disks: []v1.Disk{{Name: "seed", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}}},
 			},
-			Volumes: []v1.Volume{cloudInit("user", "")},
+			Volumes: []v1.Volume{{Name: "seed", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "user"}}}},
 		},
 	}
 	must(t, p.Client.Create(t.Context(), vmi))

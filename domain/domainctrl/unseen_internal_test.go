@@ -24,6 +24,7 @@ import (
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -49,7 +50,7 @@ func unseenBy(t *testing.T, pods ...client.Object) *Reconciler {
 	r := &Reconciler{
 		NodeName: "node-a", Hypervisor: &fleet.Fleet{}, Informer: &informer.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 		Connector: failing{fmt.Errorf("no launcher's socket in pod pod-1 yet: %w", domain.ErrNotReady)},
-		Workspace: &Workspace{Root: t.TempDir()}, Caches: &Caches{Pods: &informertest.FakeInformers{}},
+		Workspace: &workspace.Workspace{Root: t.TempDir()}, Caches: &Caches{Pods: &informertest.FakeInformers{}},
 		APIReader: fake.NewClientBuilder().WithObjects(pods...).WithIndex(&corev1.Pod{}, "spec.nodeName", byNode).Build(),
 	}
 	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
@@ -145,7 +146,7 @@ func TestDomainGone_ObjectDeleted(t *testing.T) {
 		r := unseenBy(t, launcherPod(corev1.PodRunning, state, func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: vmi.Name, UID: vmi.UID, Controller: ptr.To(true)}}
 		}))
-		if err := r.Workspace.owners.note(r.Workspace.Root, vmi); err != nil {
+		if _, err := r.Workspace.Prepare(t.Context(), vmi, domain.Host{Arch: "x86_64", KVM: true}); err != nil {
 			t.Fatal(err)
 		}
 		s, err := r.snapshot(t.Context(), key, nil)

@@ -18,7 +18,7 @@ import (
 )
 
 // Volumes determines from a VMI what has to be mounted for it, and where. It implements what
-// domainctrl.Workspace needs on nodes where a kubelet runs a Pod for each VMI.
+// workspace.Workspace needs on nodes where a kubelet runs a Pod for each VMI.
 type Volumes struct {
 	// Mounter makes the mounts.
 	Mounter *Mounter

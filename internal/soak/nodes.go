@@ -21,6 +21,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/internal/memapi"
 )
 
@@ -144,18 +145,18 @@ func (n *node) reachable(yes bool) {
 	}
 }
 
-// Locate implements domainctrl.Claims: the data of all claims are on all nodes.
-func (n *node) Locate(_ context.Context, _, name string) (domainctrl.Claim, error) {
+// Locate implements workspace.Claims: the data of all claims are on all nodes.
+func (n *node) Locate(_ context.Context, _, name string) (workspace.Claim, error) {
 	path := filepath.Join(n.claims, name)
 	if _, err := os.Stat(path); err != nil {
-		return domainctrl.Claim{}, fmt.Errorf("soak: claim %s: %w", name, err)
+		return workspace.Claim{}, fmt.Errorf("soak: claim %s: %w", name, err)
 	}
-	return domainctrl.Claim{Path: path, Shared: true, Bytes: claimBytes}, nil
+	return workspace.Claim{Path: path, Shared: true, Bytes: claimBytes}, nil
 }
 
 // workspace is where the agent keeps the files of guests.
-func (n *node) workspace() *domainctrl.Workspace {
-	return &domainctrl.Workspace{
+func (n *node) workspace() *workspace.Workspace {
+	return &workspace.Workspace{
 		Root: n.root, Claims: n, AllowEmulation: func(context.Context) (bool, error) { return true, nil },
 	}
 }

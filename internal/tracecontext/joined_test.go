@@ -33,6 +33,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/internal/tracecontext"
@@ -133,7 +134,7 @@ func (w *world) agents() {
 		must(w.t, err)
 		must(w.t, (&domainctrl.Reconciler{
 			NodeName: n.Name, Transport: domain.DirectTransport{Address: "127.0.0.1", Port: port}, Hypervisor: hv,
-			Workspace: &domainctrl.Workspace{Root: w.t.TempDir(), Bridge: "br0", AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
+			Workspace: &workspace.Workspace{Root: w.t.TempDir(), Bridge: "br0", AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
 			Client:    mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
 		}).SetupWithManager(mgr))
 		w.run(mgr)

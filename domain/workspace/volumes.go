@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+)
+
+// diskImage is the name of a disk inside a claim in Filesystem mode.
+const diskImage = "disk.img"
+
+// containerDiskDir is the directory of the one disk in a containerDisk image.
+const containerDiskDir = "/disk"
+
+// volume is one volume of a VMI while its data is located.
+type volume struct {
+	*v1.Volume
+	vmi   *v1.VirtualMachineInstance
+	index int
+	dir   string
+}
+
+// fault builds the error for a field below this volume.
+func (v volume) fault(field, reason, remedy string, err error) error {
+	return &domain.Error{
+		Object: objectName(v.vmi), Field: fmt.Sprintf("spec.volumes[%d].%s", v.index, field),
+		Reason: reason, Remedy: remedy, Err: err,
+	}
+}
+
+// file is a file of the volume in the VMI's directory. It is named by the volume's name, because
+// the index changes when a volume is added or removed.
+func (v volume) file(suffix string) string {
+	return filepath.Join(v.dir, "volume-"+v.Name+suffix)
+}
+
+// blame builds errors for one field below this volume.
+func (v volume) blame(field string) blame {
+	return func(reason, remedy string, err error) error { return v.fault(field, reason, remedy, err) }
+}
+
+// isDisk reports whether the VMI has a disk on the volume.
+func (v volume) isDisk() bool {
+	return slices.ContainsFunc(v.vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == v.Name })
+}
+
+// isDirectory reports whether the VMI shares the volume as a directory and has no disk on it.
+func (v volume) isDirectory() bool {
+	return !v.isDisk() && slices.ContainsFunc(v.vmi.Spec.Domain.Devices.Filesystems, func(f v1.Filesystem) bool { return f.Name == v.Name })
+}
+
+// check refuses a name that cannot be part of a file name.
+func (v volume) check() error {
+	if errs := validation.IsDNS1123Label(v.Name); len(errs) > 0 {
+		return v.fault("name", fmt.Sprintf("Invalid value: %q: %s", v.Name, errs[0]), "choose another name", domain.ErrInvalid)
+	}
+	return nil
+}
+
+// ran reports whether the VMI has been started on the volume: data it shares with other nodes is
+// then there, or is not shared.
+func (v volume) ran() bool {
+	return v.vmi.Status.Phase == v1.Running && !v.replacement()
+}
+
+// image makes sure that the disk of the volume is a regular file, and creates one of that size if
+// there is none yet. A link is not followed: a tenant with write access to the folder could point
+// it to any file of the node.
+func (v volume) image(field, path string, bytes int64, shared bool) error {
+	f, err := openDisk(path)
+	switch {
+	case errors.Is(err, errNotRegular):
+		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "replace it with the disk itself", nil)
+	case err == nil:
+		return f.Close()
+	case !errors.Is(err, fs.ErrNotExist):
+		return v.fault(field, "cannot inspect the disk", "check its directory on the node", err)
+	case shared && v.ran():
+		return v.fault(field, fmt.Sprintf("%q is declared as shared by all nodes, but does not exist on this node", path),
+			"mount the same file system on every node", nil)
+	}
+	if err := sparse(path, bytes, string(v.vmi.UID)); err != nil {
+		return v.fault(field, "cannot create the disk", "check capacity and directory", err)
+	}
+	return nil
+}
+
+// kinds are the kinds of volumes and the functions that locate, or make, their data: the first that
+// applies counts. Others need no file here; conversion names the field if the VMI has a disk on
+// one.
+var kinds = []struct {
+	applies func(*v1.Volume) bool
+	locate  func(context.Context, *Workspace, volume) (convert.DiskSource, error)
+}{
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(_ context.Context, w *Workspace, v volume) (convert.DiskSource, error) { return w.hostDisk(v) }},
+	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
+		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
+	}},
+	{func(v *v1.Volume) bool { return v.DataVolume != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
+		return w.claim(ctx, v, "dataVolume.name", v.DataVolume.Name)
+	}},
+	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, located((*Workspace).ephemeral)},
+	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, located((*Workspace).containerDisk)},
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, located((*Workspace).emptyDisk)},
+	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, located((*Workspace).noCloud)},
+	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, located((*Workspace).configDrive)},
+	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, located((*Workspace).configMap)},
+	{func(v *v1.Volume) bool { return v.Secret != nil }, located((*Workspace).secret)},
+	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, located((*Workspace).downwardAPI)},
+	{func(v *v1.Volume) bool { return v.Sysprep != nil }, located((*Workspace).sysprep)},
+	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, located((*Workspace).serviceAccount)},
+	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, located((*Workspace).downwardMetrics)},
+}
+
+func located(by func(*Workspace, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
+	return func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) { return by(w, ctx, v) }
+}
+
+// volumes prepares the data of all volumes, and the other files the guest reads when it boots, and
+// adds their paths to the facts.
+func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
+	for i := range vmi.Spec.Volumes {
+		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: f.Dir}
+		src, err := w.volume(ctx, v)
+		if err != nil {
+			return err
+		}
+		if src.Path != "" {
+			f.Disks[v.Name] = src
+		}
+		dir, err := w.tables(ctx, v)
+		if err != nil {
+			return err
+		}
+		if dir != "" {
+			if f.SecretDirs == nil {
+				f.SecretDirs = map[string]string{}
+			}
+			f.SecretDirs[v.Name] = dir
+		}
+	}
+	var err error
+	f.Ignition, err = ignition(vmi, f.Dir)
+	return err
+}
+
+// volume locates, or makes, the data of a volume and examines its capabilities. A volume that needs
+// no file here, or not yet, has no path.
+func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, error) {
+	if err := v.check(); err != nil || v.isDirectory() {
+		return convert.DiskSource{}, err
+	}
+	if !convert.Plugged(v.vmi, v.Volume) {
+		return w.arrived(ctx, v), nil
+	}
+	if w.Volumes != nil && v.attached() {
+		return attached{w}.hotplugged(ctx, v)
+	}
+	for _, k := range kinds {
+		if !k.applies(v.Volume) {
+			continue
+		}
+		src, err := k.locate(ctx, w, v)
+		if err == nil && src.Path != "" {
+			err = v.examine(ctx, &src)
+		}
+		return src, err
+	}
+	return convert.DiskSource{}, nil
+}
+
+// arrived locates a hotplugged volume that is on the node and not attached to the domain yet. It
+// changes nothing; a volume that cannot be inspected has not arrived, and its error is reported
+// when it is attached.
+func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
+	name := ""
+	switch {
+	case !v.attached():
+	case v.PersistentVolumeClaim != nil:
+		name = v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		name = v.DataVolume.Name
+	}
+	if name == "" {
+		return convert.DiskSource{}
+	}
+	if w.Volumes != nil {
+		src, err := attached{w}.hotplugged(ctx, v)
+		if err != nil {
+			return convert.DiskSource{}
+		}
+		return src
+	}
+	c, err := w.locate(ctx, v, "", name)
+	src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
+	switch {
+	case err != nil:
+	case c.Block:
+		_, err = v.device("", src.Path)
+	default:
+		src.Path = filepath.Join(c.Path, diskImage)
+		_, err = v.present("", src.Path)
+	}
+	if err != nil {
+		return convert.DiskSource{}
+	}
+	return src
+}
+
+// attached reports whether a Pod on the node carries the hotplugged volume.
+func (v volume) attached() bool {
+	return slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && s.HotplugVolume != nil &&
+			(s.Phase == v1.HotplugVolumeAttachedToNode || s.HotplugVolume.AttachPodUID != "")
+	})
+}
+
+func (w *Workspace) hostDisk(v volume) (convert.DiskSource, error) {
+	h := v.HostDisk
+	if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
+		return convert.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", h.Path),
+			"set the full path of the disk file on the node", nil)
+	}
+	src := convert.DiskSource{Path: h.Path, Format: "raw", Shared: h.Shared != nil && *h.Shared}
+	if h.Type != v1.HostDiskExistsOrCreate && !exists(h.Path) {
+		return src, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
+			"create it, or use type DiskOrCreate with a capacity", nil)
+	}
+	return src, v.image("hostDisk.path", h.Path, h.Capacity.Value(), src.Shared)
+}
+
+// locate finds the data of a claim.
+func (w *Workspace) locate(ctx context.Context, v volume, field, name string) (Claim, error) {
+	if w.Claims == nil {
+		return Claim{}, v.fault(field, "claims are not supported on this node", "configure the node's claims", nil)
+	}
+	c, err := w.Claims.Locate(ctx, v.vmi.Namespace, name)
+	if err != nil {
+		return Claim{}, v.fault(field, fmt.Sprintf("cannot locate the data of claim %q on the node", name),
+			"bind the claim to a volume this node can reach", err)
+	}
+	return c, nil
+}
+
+func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (convert.DiskSource, error) {
+	c, err := w.locate(ctx, v, field, name)
+	if err != nil {
+		return convert.DiskSource{}, err
+	}
+	src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
+	if c.Block {
+		src.Bytes, err = v.device(field, c.Path)
+		return src, err
+	}
+	src.Path = filepath.Join(c.Path, diskImage)
+	if err := v.image(field, src.Path, v.usable(c.Bytes), c.Shared); err != nil {
+		return src, err
+	}
+	src.Bytes, err = v.grow(ctx, field, src.Path, c.Bytes)
+	return src, err
+}
+
+// ephemeral puts a writable overlay over the disk of a claim, which stays unchanged.
+func (w *Workspace) ephemeral(ctx context.Context, v volume) (convert.DiskSource, error) {
+	const field = "ephemeral.persistentVolumeClaim.claimName"
+	if v.Ephemeral.PersistentVolumeClaim == nil {
+		return convert.DiskSource{}, v.fault("ephemeral", "Required value: persistentVolumeClaim", "name a claim", domain.ErrInvalid)
+	}
+	c, err := w.locate(ctx, v, field, v.Ephemeral.PersistentVolumeClaim.ClaimName)
+	if err != nil {
+		return convert.DiskSource{}, err
+	}
+	base := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, ReadOnly: true, Shared: c.Shared}
+	var bytes int64
+	if c.Block {
+		bytes, err = v.device(field, base.Path)
+	} else {
+		base.Path = filepath.Join(c.Path, diskImage)
+		bytes, err = v.present(field, base.Path)
+	}
+	if err != nil {
+		return convert.DiskSource{}, err
+	}
+	overlay := v.file(".qcow2")
+	if err := overlayOf(ctx, overlay, base, bytes); err != nil {
+		return convert.DiskSource{}, v.fault(field, "cannot create an overlay for the claim's disk", "check the space on the node", err)
+	}
+	return convert.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
+}
+
+// present makes sure that there is a disk, and returns its size in bytes.
+func (v volume) present(field, path string) (int64, error) {
+	f, err := openDisk(path)
+	switch {
+	case errors.Is(err, errNotRegular):
+		return 0, v.fault(field, fmt.Sprintf("%q is not a regular file", path), "replace it with the disk itself", nil)
+	case err != nil:
+		return 0, v.fault(field, fmt.Sprintf("cannot inspect %q", path), "write a disk to the claim first", err)
+	}
+	defer f.Close()
+	return lengthOf(f)
+}
+
+// device makes sure that there is a block device, and returns its size in bytes.
+func (v volume) device(field, path string) (int64, error) {
+	f, err := openDevice(path, false)
+	if err != nil {
+		return 0, v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
+	}
+	defer f.Close()
+	return lengthOf(f)
+}
+
+func (w *Workspace) emptyDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
+	path := v.file(".qcow2")
+	bytes := v.EmptyDisk.Capacity.Value()
+	if bytes <= 0 {
+		return convert.DiskSource{}, v.fault("emptyDisk.capacity", "Invalid value: must be greater than zero", "set the size of the disk", nil)
+	}
+	if err := qemuImgCreate(ctx, path, "-f", "qcow2", "", strconv.FormatInt(bytes, 10)); err != nil {
+		return convert.DiskSource{}, v.fault("emptyDisk", "cannot create the disk", "check the space on the node", err)
+	}
+	return convert.DiskSource{Path: path, Format: "qcow2"}, nil
+}
+
+// sparse makes a raw disk of that size where there is none yet. It appears under its name as a
+// whole, so that a crash leaves no partial disk; leftovers of the same maker are replaced. Files
+// that others put under either name meanwhile are neither written to nor linked.
+func sparse(path string, bytes int64, maker string) error {
+	if bytes <= 0 {
+		return errors.New("the size of the disk is unknown")
+	}
+	folder, err := openFolder(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	dir, tmp := int(folder.Fd()), ".new-disk-"+maker
+	if err := unix.Unlinkat(dir, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := openIn(folder, tmp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(f.Close(), unix.Unlinkat(dir, tmp, 0)) }()
+	if err := f.Truncate(bytes); err != nil {
+		return err
+	}
+	// A link, unlike a rename, never replaces a disk that somebody made meanwhile.
+	err = unix.Linkat(unix.AT_FDCWD, itself(f), dir, filepath.Base(path), unix.AT_SYMLINK_FOLLOW)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
