@@ -89,7 +89,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offl
 			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
 		}
 	}
-	g := &offlineGuest{vmi: c, facts: assume(c, objects)}
+	g := &offlineGuest{vmi: c, facts: assumed(c, objects)}
 	if known != nil {
 		known(&g.facts)
 	}

@@ -16,14 +16,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// assume returns the facts of a node that has everything the VMI requests, refined by the manifests: the options
+// assumed returns the facts of a node that has everything the VMI requests, refined by the manifests: the options
 // of the cluster, and which claims are block devices.
-func assume(c *offline.Cluster, objects []offline.Object) convert.Facts {
-	f := convert.AssumeFacts(c.VMI)
+func assumed(c *offline.Cluster, objects []offline.Object) convert.Facts {
+	f := assume.Facts(c.VMI)
 	f.Cluster, f.SMBIOS = convert.ClusterFrom(c.KubeVirt)
 	for i := range c.VMI.Spec.Volumes {
 		v := &c.VMI.Spec.Volumes[i]

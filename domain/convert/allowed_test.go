@@ -12,6 +12,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 )
 
 // manyDisks returns a VMI with n hotpluggable disks.
@@ -37,7 +38,7 @@ func manyDisks(n int) *v1.VirtualMachineInstance {
 func TestConvert_DisabledFeatureGate(t *testing.T) {
 	vmi := manyDisks(1)
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/etc/kubernetes/pki/ca.key", Type: v1.HostDiskExists}}
-	facts := convert.AssumeFacts(vmi)
+	facts := assume.Facts(vmi)
 	if _, err := convert.Convert(vmi, facts); err != nil {
 		t.Fatalf("with the gate: %v", err)
 	}
@@ -76,7 +77,7 @@ func TestConvert_InvalidValues(t *testing.T) {
 		vmi := manyDisks(1)
 		change(vmi)
 		var refusal *domain.Error
-		_, err := convert.Convert(vmi, convert.AssumeFacts(vmi))
+		_, err := convert.Convert(vmi, assume.Facts(vmi))
 		if !errors.As(err, &refusal) || !errors.Is(err, domain.ErrInvalid) || refusal.Field != field || refusal.Remedy == "" {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -87,7 +88,7 @@ func TestConvert_InvalidValues(t *testing.T) {
 func TestConvert_LinearInDisks(t *testing.T) {
 	allocs := func(n int, running bool) float64 {
 		vmi := manyDisks(n)
-		facts := convert.AssumeFacts(vmi)
+		facts := assume.Facts(vmi)
 		if running {
 			d, err := convert.Convert(vmi, facts)
 			if err != nil {
@@ -113,7 +114,7 @@ func TestConvert_LinearInDisks(t *testing.T) {
 func BenchmarkConvertDisks(b *testing.B) {
 	for _, n := range []int{50, 100, 200} {
 		vmi := manyDisks(n)
-		facts := convert.AssumeFacts(vmi)
+		facts := assume.Facts(vmi)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

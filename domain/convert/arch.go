@@ -69,24 +69,22 @@ func (c *Conversion) chooseArchitecture() error {
 		return nil
 	}
 	const field = "spec.architecture"
-	for guest, t := range architectures {
-		if t.name != want {
-			continue
-		}
-		emulator := c.Facts.Emulators[guest]
-		if emulator == "" {
-			return c.Invalid(field, fmt.Sprintf("%s is not supported on a node of architecture %s without an emulator for it", want, c.arch.name),
-				"schedule it to a node of its architecture")
-		}
-		if !filepath.IsAbs(emulator) {
-			return &domain.Error{Object: "node", Reason: fmt.Sprintf("path of the emulator for %s is not absolute: %q", guest, emulator),
-				Remedy: "configure an absolute path", Err: domain.ErrInvalid}
-		}
-		c.Facts.Arch, c.arch, c.foreign = guest, t, true
-		c.Facts.Emulation, c.Facts.Emulator = true, emulator
-		return nil
+	guest := xmlspec.Arch(want)
+	if guest == "" {
+		return c.Invalid(field, fmt.Sprintf("Unsupported value: %q", want), "use amd64, arm64 or s390x")
 	}
-	return c.Invalid(field, fmt.Sprintf("Unsupported value: %q", want), "use amd64, arm64 or s390x")
+	emulator := c.Facts.Emulators[guest]
+	if emulator == "" {
+		return c.Invalid(field, fmt.Sprintf("%s is not supported on a node of architecture %s without an emulator for it", want, c.arch.name),
+			"schedule it to a node of its architecture")
+	}
+	if !filepath.IsAbs(emulator) {
+		return &domain.Error{Object: "node", Reason: fmt.Sprintf("path of the emulator for %s is not absolute: %q", guest, emulator),
+			Remedy: "configure an absolute path", Err: domain.ErrInvalid}
+	}
+	c.Facts.Arch, c.arch, c.foreign = guest, architectures[guest], true
+	c.Facts.Emulation, c.Facts.Emulator = true, emulator
+	return nil
 }
 
 // crossArchitecture reports whether the guest has another architecture than its node and is

@@ -11,6 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
@@ -22,7 +23,7 @@ func TestConvert_XMLRoundTrip(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			d, err := convert.Convert(vmi, convert.AssumeFacts(vmi))
+			d, err := convert.Convert(vmi, assume.Facts(vmi))
 			if err != nil {
 				t.Fatal(err)
 			}

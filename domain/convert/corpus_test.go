@@ -8,6 +8,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
@@ -19,7 +20,7 @@ var refusedGuests = map[string]string{
 func TestConvert_Corpus(t *testing.T) {
 	for name, vmi := range domainfixture.Corpus(t) {
 		t.Run(name, func(t *testing.T) {
-			_, err := convert.Convert(vmi, convert.AssumeFacts(vmi))
+			_, err := convert.Convert(vmi, assume.Facts(vmi))
 			field := refusedGuests[name]
 			var refusal *domain.Error
 			switch {

@@ -15,6 +15,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
@@ -110,7 +111,7 @@ func TestConvert_ReadsEveryField(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(guests)) {
 		vmi := guests[name].DeepCopy()
-		m := mutation{vmi: vmi, facts: convert.AssumeFacts(vmi), read: read, tried: tried}
+		m := mutation{vmi: vmi, facts: assume.Facts(vmi), read: read, tried: tried}
 		if m.before = m.convert(); m.before == nil {
 			continue // no domain, see refusedGuests
 		}

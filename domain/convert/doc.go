@@ -15,7 +15,7 @@
 // The main types and functions:
 //
 //   - [Facts] are everything about the node and its cluster that a domain depends on;
-//     [AssumeFacts] makes them up for tools that run elsewhere.
+//     package assume makes them up for tools that run elsewhere.
 //   - [Layout], part of the facts, holds the addresses of a running guest's devices, so that a
 //     conversion while it runs moves none of them.
 //   - [Passes] returns the standard passes; [ConvertWith] takes a modified list.

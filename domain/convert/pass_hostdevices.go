@@ -76,7 +76,7 @@ func (p *devicePass) virtualFunctions() error {
 func (p *devicePass) devices() error {
 	for i, in := range p.VMI.Spec.Domain.Devices.HostDevices {
 		field := fmt.Sprintf("%shostDevices[%d]", specDevices, i)
-		d, err := p.pop(field, in.Name, deviceResource(in.DeviceName, in.ClaimRequest))
+		d, err := p.pop(field, in.Name, xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest))
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func hasFramebuffer(d *libvirtxml.DomainHostdev) bool {
 func (p *devicePass) gpu(i int) (*libvirtxml.DomainHostdev, error) {
 	in := &p.VMI.Spec.Domain.Devices.GPUs[i]
 	field := fmt.Sprintf("%sgpus[%d]", specDevices, i)
-	d, err := p.pop(field, in.Name, deviceResource(in.DeviceName, in.ClaimRequest))
+	d, err := p.pop(field, in.Name, xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest))
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (p *devicePass) migratedGPU() error {
 	if !p.Facts.Cluster.MigratableVGPU || len(in) != 1 {
 		return nil
 	}
-	if d := p.Facts.Devices[deviceResource(in[0].DeviceName, in[0].ClaimRequest)]; len(d) > 0 && d[0].MDev == "" {
+	if d := p.Facts.Devices[xmlspec.DeviceResource(in[0].DeviceName, in[0].ClaimRequest)]; len(d) > 0 && d[0].MDev == "" {
 		return nil
 	}
 	return p.gpus()
@@ -216,12 +216,12 @@ func (p *devicePass) leftOver() error {
 		return nil
 	}
 	for i, in := range p.VMI.Spec.Domain.Devices.HostDevices {
-		if err := check(fmt.Sprintf("%shostDevices[%d]", specDevices, i), deviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
+		if err := check(fmt.Sprintf("%shostDevices[%d]", specDevices, i), xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
 			return err
 		}
 	}
 	for i, in := range p.VMI.Spec.Domain.Devices.GPUs {
-		if err := check(fmt.Sprintf("%sgpus[%d]", specDevices, i), deviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
+		if err := check(fmt.Sprintf("%sgpus[%d]", specDevices, i), xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	k8sv1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
@@ -91,7 +90,7 @@ address type="drive" controller="0" bus="0" target="0" unit="0"`,
 				v.Spec.Volumes[0].VolumeSource = claimSource(false)
 				block := k8sv1.PersistentVolumeBlock
 				v.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{VolumeMode: &block}}}
-				f.Disks = AssumeFacts(v).Disks
+				f.Disks = map[string]DiskSource{"root": {Path: "/dev/root", Format: "raw", Block: true}}
 			},
 			read: onRoot(func(d *libvirtxml.DomainDisk) any { return d.Source.Block.Dev }), want: "/dev/root",
 		},
@@ -105,7 +104,7 @@ address type="drive" controller="0" bus="0" target="0" unit="0"`,
 				domainfixture.AddDisk(v, "data", scsiDisk)
 				v.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root"},
 					{Name: "data", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{}}}
-				f.Disks = AssumeFacts(v).Disks
+				f.Disks["data"] = DiskSource{Path: "/var/run/kubevirt/hotplug-disks/data.img", Format: "raw"}
 			},
 			read: on("data", func(d *libvirtxml.DomainDisk) any { return d.Source.File.File }), want: "/var/run/kubevirt/hotplug-disks/data.img",
 		},
@@ -196,49 +195,4 @@ func endless() *DiskSource {
 	s := &DiskSource{Path: "/x", Format: formatQcow2}
 	s.Backing = s
 	return s
-}
-
-func TestAssumeFacts_VolumePaths(t *testing.T) {
-	vmi := func(source v1.VolumeSource) *v1.VirtualMachineInstance {
-		return &v1.VirtualMachineInstance{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"},
-			Spec:       v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: source}}},
-		}
-	}
-	const private, shared, ephemeral = "/var/run/kubevirt-private/", "/var/run/kubevirt/", "/var/run/kubevirt-ephemeral-disks/"
-	const cloud = ephemeral + "cloud-init-data/ns/n/"
-	for name, row := range map[string]struct {
-		source v1.VolumeSource
-		want   string
-	}{
-		"claim":           {claimSource(false), "raw " + private + "vmi-disks/v/disk.img"},
-		"hostDisk":        {v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/srv/x.img"}}, "raw " + private + "vmi-disks/v/x.img"},
-		"dataVolume":      {v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "d"}}, "raw " + private + "vmi-disks/v/disk.img"},
-		"containerDisk":   {v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}, "qcow2 " + ephemeral + "disk-data/v/disk.qcow2; raw " + shared + "container-disks/disk_0.img; end"},
-		"ephemeral":       {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "qcow2 " + ephemeral + "disk-data/v/disk.qcow2; raw " + private + "vmi-disks/v/disk.img; end"},
-		"emptyDisk":       {v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}, "qcow2 /var/run/libvirt/empty-disks/v.qcow2; end"},
-		"noCloud":         {v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{}}, "raw " + cloud + "noCloud.iso"},
-		"configDrive":     {v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{}}, "raw " + cloud + "configdrive.iso"},
-		"configMap":       {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, "raw " + private + "config-map-disks/v.iso"},
-		"secret":          {v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}, "raw " + private + "secret-disks/v.iso"},
-		"downwardAPI":     {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}, "raw " + private + "downwardapi-disks/v.iso"},
-		"serviceAccount":  {v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{}}, "raw " + private + "service-account-disk/service-account.iso"},
-		"sysprep":         {v1.VolumeSource{Sysprep: &v1.SysprepSource{}}, "raw " + private + "sysprep-disks/v.iso"},
-		"downwardMetrics": {v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}, "raw " + private + "downwardapi-disks/vhostmd0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v, f := domainfixture.Small(), domainfixture.Facts[Facts]()
-			v.Namespace, v.Name = "ns", "n"
-			v.Spec.Volumes[0] = v1.Volume{Name: "v", VolumeSource: row.source}
-			root(v).Name = "v"
-			f.Disks = AssumeFacts(vmi(row.source)).Disks
-			d, err := Convert(v, f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := on("v", chain)(d); got != row.want {
-				t.Errorf("got  %v\nwant %v", got, row.want)
-			}
-		})
-	}
 }

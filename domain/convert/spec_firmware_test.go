@@ -14,8 +14,18 @@ import (
 
 // giveFirmware sets the firmware images of KubeVirt's launcher on the node.
 func giveFirmware(v *v1.VirtualMachineInstance, f *Facts) {
-	assumed := AssumeFacts(v)
-	f.Firmware, f.NVRAMDir = assumed.Firmware, assumed.NVRAMDir
+	const dir = "/usr/share/edk2/ovmf/"
+	f.NVRAMDir = "/var/run/kubevirt-private/libvirt/qemu/nvram"
+	f.Firmware = Firmware{
+		SecureBoot: FirmwareImage{Code: dir + "OVMF_CODE.secboot.fd", Vars: dir + "OVMF_VARS.secboot.fd"},
+		Plain:      FirmwareImage{Code: dir + "OVMF_CODE.secboot.fd", Vars: dir + "OVMF_VARS.fd"},
+		SEV:        FirmwareImage{Code: dir + "OVMF_CODE.cc.fd", Vars: dir + "OVMF_VARS.fd"},
+		SNP:        FirmwareImage{Code: dir + "OVMF.amdsev.fd"},
+		TDX:        FirmwareImage{Code: dir + "OVMF.inteltdx.fd"}, TDXSecureBoot: FirmwareImage{Code: dir + "OVMF.inteltdx.secboot.fd"},
+	}
+	if v.Spec.Architecture == "arm64" {
+		f.Firmware = Firmware{Plain: FirmwareImage{Code: "/usr/share/AAVMF/AAVMF_CODE.fd", Vars: "/usr/share/AAVMF/AAVMF_VARS.fd"}}
+	}
 }
 
 // giveEFI boots from UEFI, with system management mode.

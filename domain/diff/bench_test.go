@@ -9,6 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
@@ -16,7 +17,7 @@ import (
 func typical(b *testing.B) (*v1.VirtualMachineInstance, convert.Facts) {
 	b.Helper()
 	vmi := domainfixture.Read(b, "../template/testdata/typical.vmi.yaml")
-	return vmi, convert.AssumeFacts(vmi)
+	return vmi, assume.Facts(vmi)
 }
 
 // BenchmarkConvert converts the typical VMI before it starts.

@@ -15,6 +15,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/internal/refguest"
 )
 
@@ -29,7 +30,7 @@ func corpusDomains(t testing.TB) map[string]*libvirtxml.Domain {
 	}
 	out := map[string]*libvirtxml.Domain{}
 	for name, vmi := range guests {
-		if d, err := convert.Convert(vmi, convert.AssumeFacts(vmi)); err == nil { // for the others see TestConvert_Corpus
+		if d, err := convert.Convert(vmi, assume.Facts(vmi)); err == nil { // for the others see TestConvert_Corpus
 			out[name] = d
 		}
 	}

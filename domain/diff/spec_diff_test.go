@@ -13,6 +13,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -79,7 +80,7 @@ func runDiffRows(t *testing.T, rows map[string]diffRow) {
 // dedicatedSockets returns a change to n sockets of dedicated CPUs, with a maximum of 8.
 func dedicatedSockets(n uint32) func(*v1.VirtualMachineInstance, *convert.Facts) {
 	return func(v *v1.VirtualMachineInstance, f *convert.Facts) {
-		f.CPUs, f.Cells = convert.AssumeFacts(v).CPUs, convert.AssumeFacts(v).Cells
+		f.CPUs, f.Cells = assume.Facts(v).CPUs, assume.Facts(v).Cells
 		v.Spec.Domain.CPU = &v1.CPU{Sockets: n, MaxSockets: 8, DedicatedCPUPlacement: true}
 	}
 }

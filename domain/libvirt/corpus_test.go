@@ -19,6 +19,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/internal/refguest"
 	"github.com/virtloom/virtloom/internal/rig"
@@ -84,7 +85,7 @@ func corpusDomains(t *testing.T) map[string]converted {
 	delete(guests, "bare") // a guest without memory has no domain
 	for name, vmi := range guests {
 		for accelerator, emulation := range map[string]bool{"kvm": false, "qemu": true} {
-			f := convert.AssumeFacts(vmi)
+			f := assume.Facts(vmi)
 			f.Emulation = emulation
 			d, err := convert.Convert(vmi, f)
 			if refused := onlyKVM[name]; emulation && refused != "" {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/internal/refguest"
@@ -194,7 +195,7 @@ func TestReflect_Idempotent(t *testing.T) {
 	converted := 0
 	for name, vmi := range guests {
 		t.Run(name, func(t *testing.T) {
-			f := convert.AssumeFacts(vmi)
+			f := assume.Facts(vmi)
 			live, err := convert.Convert(vmi, f)
 			if err != nil {
 				return // reported by TestConvert_Corpus

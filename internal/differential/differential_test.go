@@ -16,6 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/vmi/admit"
@@ -118,7 +119,7 @@ func (g *guest) domain(t *testing.T) *libvirtxml.Domain {
 			})
 		}
 	}
-	facts := convert.AssumeFacts(vmi)
+	facts := assume.Facts(vmi)
 	facts.Cluster, facts.SMBIOS = convert.ClusterFrom(g.cluster.KubeVirt)
 	d, err := convert.Convert(vmi, facts)
 	if err != nil {

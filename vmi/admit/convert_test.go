@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
@@ -19,7 +20,7 @@ func TestValidate_AcceptedConverts(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			convert := func(vmi *v1.VirtualMachineInstance) error {
-				facts := convert.AssumeFacts(vmi)
+				facts := assume.Facts(vmi)
 				facts.Cluster, facts.SMBIOS = convert.ClusterFrom(s.cluster.KubeVirt)
 				_, err := convert.Convert(vmi, facts)
 				return err

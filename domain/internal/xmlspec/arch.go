@@ -12,6 +12,12 @@ const (
 	ArchS390X = "s390x"
 )
 
+// Arch returns libvirt's name of an architecture in the spelling of specs (amd64, arm64, s390x);
+// empty if it is unknown.
+func Arch(spec string) string {
+	return map[string]string{"amd64": ArchX86, "arm64": ArchARM, "s390x": ArchS390X}[spec]
+}
+
 // Buses in libvirt's and the spec's spelling.
 const (
 	BusVirtio = "virtio"

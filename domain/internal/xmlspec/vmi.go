@@ -92,3 +92,11 @@ func GuestMemory(vmi *v1.VirtualMachineInstance) (*resource.Quantity, string) {
 	}
 	return nil, ""
 }
+
+// DeviceResource returns the key of a device of the spec in facts: the resource, or claim/request.
+func DeviceResource(name string, claim *v1.ClaimRequest) string {
+	if name != "" || claim == nil {
+		return name
+	}
+	return claim.ClaimName + "/" + claim.RequestName
+}

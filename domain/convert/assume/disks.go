@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package convert
+package assume
 
 import (
 	"fmt"
 	"path"
 
 	k8sv1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // volumes sets the paths of volumes and of the other files that the spec refers to.
@@ -46,34 +49,34 @@ type assumedVolume struct {
 // assumedPlaces maps each kind of volume to its path; the first entry that applies wins.
 var assumedPlaces = []struct {
 	applies func(*v1.Volume) bool
-	at      func(assumedVolume) DiskSource
+	at      func(assumedVolume) convert.DiskSource
 }{
 	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.DataVolume != nil }, assumedVolume.claim},
-	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(v assumedVolume) DiskSource {
-		return DiskSource{Path: path.Join(privateDir, "vmi-disks", v.Name, path.Base(v.HostDisk.Path)), DirectIO: true, Sector: fileSectors()}
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(v assumedVolume) convert.DiskSource {
+		return convert.DiskSource{Path: path.Join(privateDir, "vmi-disks", v.Name, path.Base(v.HostDisk.Path)), DirectIO: true, Sector: fileSectors()}
 	}},
-	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(v assumedVolume) DiskSource {
-		return v.overlay(DiskSource{Path: fmt.Sprintf("%s/container-disks/disk_%d.img", sharedDir, v.index)})
+	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(v assumedVolume) convert.DiskSource {
+		return v.overlay(convert.DiskSource{Path: fmt.Sprintf("%s/container-disks/disk_%d.img", sharedDir, v.index)})
 	}},
-	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, func(v assumedVolume) DiskSource {
-		return v.overlay(DiskSource{Path: v.claimPath(), Block: v.block()})
+	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, func(v assumedVolume) convert.DiskSource {
+		return v.overlay(convert.DiskSource{Path: v.claimPath(), Block: v.block()})
 	}},
-	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, func(v assumedVolume) DiskSource {
-		return DiskSource{
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, func(v assumedVolume) convert.DiskSource {
+		return convert.DiskSource{
 			Path:   path.Join(emptyDiskDir, v.Name+".qcow2"),
-			Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
+			Format: "qcow2", DirectIO: true, Sector: fileSectors(),
 		}
 	}},
-	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, func(v assumedVolume) DiskSource { return v.cloudInit("noCloud.iso") }},
-	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, func(v assumedVolume) DiskSource { return v.cloudInit("configdrive.iso") }},
-	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, func(v assumedVolume) DiskSource { return v.private("config-map-disks", v.Name+".iso") }},
-	{func(v *v1.Volume) bool { return v.Secret != nil }, func(v assumedVolume) DiskSource { return v.private("secret-disks", v.Name+".iso") }},
-	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, func(v assumedVolume) DiskSource { return v.private("downwardapi-disks", v.Name+".iso") }},
-	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, func(v assumedVolume) DiskSource {
+	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, func(v assumedVolume) convert.DiskSource { return v.cloudInit("noCloud.iso") }},
+	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, func(v assumedVolume) convert.DiskSource { return v.cloudInit("configdrive.iso") }},
+	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, func(v assumedVolume) convert.DiskSource { return v.private("config-map-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.Secret != nil }, func(v assumedVolume) convert.DiskSource { return v.private("secret-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, func(v assumedVolume) convert.DiskSource { return v.private("downwardapi-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, func(v assumedVolume) convert.DiskSource {
 		return v.private("service-account-disk", "service-account.iso")
 	}},
-	{func(v *v1.Volume) bool { return v.Sysprep != nil }, func(v assumedVolume) DiskSource { return v.private("sysprep-disks", v.Name+".iso") }},
-	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, func(v assumedVolume) DiskSource {
+	{func(v *v1.Volume) bool { return v.Sysprep != nil }, func(v assumedVolume) convert.DiskSource { return v.private("sysprep-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, func(v assumedVolume) convert.DiskSource {
 		src := v.private("downwardapi-disks", "vhostmd0")
 		src.ReadOnly = true
 		return src
@@ -81,34 +84,34 @@ var assumedPlaces = []struct {
 }
 
 // source returns the source of the volume's data, the zero value if it has none.
-func (v assumedVolume) source() DiskSource {
+func (v assumedVolume) source() convert.DiskSource {
 	for _, p := range assumedPlaces {
 		if p.applies(v.Volume) {
 			return p.at(v)
 		}
 	}
-	return DiskSource{}
+	return convert.DiskSource{}
 }
 
 // fileSectors returns the block sizes of a file on a common file system.
-func fileSectors() *SectorSize {
-	return &SectorSize{Logical: 4096, Physical: 4096, DiscardGranularity: 4096}
+func fileSectors() *convert.SectorSize {
+	return &convert.SectorSize{Logical: 4096, Physical: 4096, DiscardGranularity: 4096}
 }
 
-func (v assumedVolume) private(dir, name string) DiskSource {
-	return DiskSource{Path: path.Join(privateDir, dir, name), DirectIO: true, Sector: fileSectors()}
+func (v assumedVolume) private(dir, name string) convert.DiskSource {
+	return convert.DiskSource{Path: path.Join(privateDir, dir, name), DirectIO: true, Sector: fileSectors()}
 }
 
-func (v assumedVolume) cloudInit(name string) DiskSource {
-	return DiskSource{Path: path.Join(ephemeralDir, "cloud-init-data", v.vmi.Namespace, v.vmi.Name, name), DirectIO: true, Sector: fileSectors()}
+func (v assumedVolume) cloudInit(name string) convert.DiskSource {
+	return convert.DiskSource{Path: path.Join(ephemeralDir, "cloud-init-data", v.vmi.Namespace, v.vmi.Name, name), DirectIO: true, Sector: fileSectors()}
 }
 
 // overlay returns a writable image on top of a read-only one.
-func (v assumedVolume) overlay(below DiskSource) DiskSource {
+func (v assumedVolume) overlay(below convert.DiskSource) convert.DiskSource {
 	below.ReadOnly, below.DirectIO = true, true
-	return DiskSource{
+	return convert.DiskSource{
 		Path:   path.Join(ephemeralDir, "disk-data", v.Name, "disk.qcow2"),
-		Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
+		Format: "qcow2", DirectIO: true, Sector: fileSectors(),
 		Backing: &below,
 	}
 }
@@ -124,8 +127,8 @@ func (v assumedVolume) claimPath() string {
 
 // claim returns the source of a PersistentVolumeClaim. With changed block tracking, the data is
 // below an overlay that records the changed blocks.
-func (v assumedVolume) claim() DiskSource {
-	data := DiskSource{Block: v.block(), Shared: true, DirectIO: true, Sector: fileSectors()}
+func (v assumedVolume) claim() convert.DiskSource {
+	data := convert.DiskSource{Block: v.block(), Shared: true, DirectIO: true, Sector: fileSectors()}
 	hotplugged := false
 	for i := range v.vmi.Status.VolumeStatus {
 		s := &v.vmi.Status.VolumeStatus[i]
@@ -142,14 +145,14 @@ func (v assumedVolume) claim() DiskSource {
 		data.Path = v.claimPath()
 	}
 	if data.Block {
-		data.Sector = &SectorSize{Logical: 512, Physical: 4096, DiscardGranularity: 4096}
+		data.Sector = &convert.SectorSize{Logical: 512, Physical: 4096, DiscardGranularity: 4096}
 	}
-	if d := v.disk(); d == nil || !isTrue(d.ChangedBlockTracking) {
+	if d := v.disk(); d == nil || !ptr.Deref(d.ChangedBlockTracking, false) {
 		return data
 	}
-	return DiskSource{
+	return convert.DiskSource{
 		Path:   path.Join(privateDir, "libvirt/qemu/cbt", v.Name+".qcow2"),
-		Format: formatQcow2, DirectIO: true, DataStore: &data,
+		Format: "qcow2", DirectIO: true, DataStore: &data,
 	}
 }
 

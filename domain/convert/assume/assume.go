@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package convert
+// Package assume makes up the facts of a node, for tools and tests that have none.
+package assume
 
 import (
 	"cmp"
@@ -10,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
@@ -22,21 +24,19 @@ const (
 	emptyDiskDir = "/var/run/libvirt/empty-disks"
 )
 
-// AssumeFacts returns the facts of an imaginary node that has everything the VMI asks for, in a
+// Facts returns the facts of an imaginary node that has everything the VMI asks for, in a
 // cluster with all feature gates that the VMI needs. Paths are those of KubeVirt's launcher Pod. It
 // inspects nothing: it is for offline tools and tests, which override what they know.
-func AssumeFacts(vmi *v1.VirtualMachineInstance) Facts {
-	f := Facts{
+func Facts(vmi *v1.VirtualMachineInstance) convert.Facts {
+	f := convert.Facts{
 		Dir: path.Join(privateDir, string(vmi.UID)), Arch: xmlspec.ArchX86, Epoch: 1,
-		Bridges: map[string]string{}, Links: map[string]Link{}, Disks: map[string]DiskSource{},
-		Devices: map[string][]HostDevice{}, SRIOV: map[string]string{}, Filesystems: map[string]string{},
+		Bridges: map[string]string{}, Links: map[string]convert.Link{}, Disks: map[string]convert.DiskSource{},
+		Devices: map[string][]convert.HostDevice{}, SRIOV: map[string]string{}, Filesystems: map[string]string{},
 		SecretDirs: map[string]string{}, ReservationSocket: "/var/run/kubevirt/daemons/pr/pr-helper.sock",
-		Services: Services{Hooks: true, CloudInitKeys: true, AgentCredentials: true, DownwardMetrics: true, PersistentState: true},
+		Services: convert.Services{Hooks: true, CloudInitKeys: true, AgentCredentials: true, DownwardMetrics: true, PersistentState: true},
 	}
-	for arch, t := range architectures {
-		if t.name == vmi.Spec.Architecture {
-			f.Arch = arch
-		}
+	if arch := xmlspec.Arch(vmi.Spec.Architecture); arch != "" {
+		f.Arch = arch
 	}
 	f.Cluster.FeatureGates = vmirules.Needed(vmi)
 	a := assumption{vmi: vmi, Facts: &f}
@@ -50,7 +50,7 @@ func AssumeFacts(vmi *v1.VirtualMachineInstance) Facts {
 
 // assumption is a set of facts under construction.
 type assumption struct {
-	*Facts
+	*convert.Facts
 	vmi *v1.VirtualMachineInstance
 }
 
@@ -58,18 +58,18 @@ type assumption struct {
 func (a assumption) firmware() {
 	a.NVRAMDir = path.Join(privateDir, "libvirt/qemu/nvram")
 	if a.Arch == xmlspec.ArchARM {
-		a.Firmware.Plain = FirmwareImage{Code: "/usr/share/AAVMF/AAVMF_CODE.fd", Vars: "/usr/share/AAVMF/AAVMF_VARS.fd"}
+		a.Firmware.Plain = convert.FirmwareImage{Code: "/usr/share/AAVMF/AAVMF_CODE.fd", Vars: "/usr/share/AAVMF/AAVMF_VARS.fd"}
 		return
 	}
-	in := func(code, vars string) FirmwareImage {
+	in := func(code, vars string) convert.FirmwareImage {
 		const dir = "/usr/share/edk2/ovmf/"
-		image := FirmwareImage{Code: dir + code}
+		image := convert.FirmwareImage{Code: dir + code}
 		if vars != "" {
 			image.Vars = dir + vars
 		}
 		return image
 	}
-	a.Firmware = Firmware{
+	a.Firmware = convert.Firmware{
 		SecureBoot: in("OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd"), Plain: in("OVMF_CODE.secboot.fd", "OVMF_VARS.fd"),
 		SEV: in("OVMF_CODE.cc.fd", "OVMF_VARS.fd"), SNP: in("OVMF.amdsev.fd", ""),
 		TDX: in("OVMF.inteltdx.fd", ""), TDXSecureBoot: in("OVMF.inteltdx.secboot.fd", ""),
@@ -107,9 +107,9 @@ func (a assumption) networks() {
 		case in.SRIOV != nil:
 			a.SRIOV[in.Name] = fmt.Sprintf("0000:65:%02x.0", i+1)
 		case in.PasstBinding != nil:
-			a.Links[in.Name] = Link{Passt: cmp.Or(links[in.Name], fmt.Sprintf("eth%d", i))}
+			a.Links[in.Name] = convert.Link{Passt: cmp.Or(links[in.Name], fmt.Sprintf("eth%d", i))}
 		default:
-			a.Links[in.Name] = Link{Tap: fmt.Sprintf("tap%d", i)}
+			a.Links[in.Name] = convert.Link{Tap: fmt.Sprintf("tap%d", i)}
 		}
 	}
 	for _, fs := range a.vmi.Spec.Domain.Devices.Filesystems {
@@ -124,26 +124,17 @@ func (a assumption) devices() {
 	n := 0
 	next := func(resource string, mediated bool) {
 		n++
-		d := HostDevice{PCI: fmt.Sprintf("0000:%02x:00.0", 0x80+n)}
+		d := convert.HostDevice{PCI: fmt.Sprintf("0000:%02x:00.0", 0x80+n)}
 		if mediated {
-			d = HostDevice{MDev: fmt.Sprintf("00000000-0000-4000-8000-%012x", n)}
+			d = convert.HostDevice{MDev: fmt.Sprintf("00000000-0000-4000-8000-%012x", n)}
 		}
 		a.Devices[resource] = append(a.Devices[resource], d)
 	}
 	for _, d := range a.vmi.Spec.Domain.Devices.HostDevices {
-		next(deviceResource(d.DeviceName, d.ClaimRequest), false)
+		next(xmlspec.DeviceResource(d.DeviceName, d.ClaimRequest), false)
 	}
 	for _, d := range a.vmi.Spec.Domain.Devices.GPUs {
-		next(deviceResource(d.DeviceName, d.ClaimRequest), d.VirtualGPUOptions != nil)
+		next(xmlspec.DeviceResource(d.DeviceName, d.ClaimRequest), d.VirtualGPUOptions != nil)
 	}
 	a.LocalVSOCK = a.vmi.Status.VSOCKCID == nil
-}
-
-// deviceResource returns the key of [Facts].Devices for a device of the spec: the resource, or
-// claim/request.
-func deviceResource(name string, claim *v1.ClaimRequest) string {
-	if name != "" || claim == nil {
-		return name
-	}
-	return claim.ClaimName + "/" + claim.RequestName
 }
