@@ -95,7 +95,7 @@ func (g *generator) add(from, to token.Pos, with string) {
 	if g.names[name]++; g.names[name] > 1 {
 		name += fmt.Sprintf(" #%d", g.names[name])
 	}
-	g.found = append(g.found, Plant{Name: name, File: g.file, Old: old, New: with, Package: path.Dir(g.file), Run: ".", at: begin})
+	g.found = append(g.found, Plant{Name: name, File: g.file, Old: old, New: with, Package: path.Dir(g.file), Run: ".", at: begin, within: "1m"})
 }
 
 // brief is a piece of code in one line.

@@ -4,6 +4,7 @@ package mutation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,8 @@ type Plant struct {
 
 	// at is the offset of Old; where it is zero, Old is searched for.
 	at int
+	// within is how long the tests may take, for go test -timeout: an endless loop is killed by it. Defaults to 5m.
+	within string
 }
 
 // mutated returns the content of the file with the bug.
@@ -79,13 +82,13 @@ func (p Plant) try(ctx context.Context, root, dir string) (Verdict, error) {
 	if err := errors.Join(os.WriteFile(changed, src, 0o600), os.WriteFile(overlay, table, 0o600)); err != nil {
 		return Verdict{}, err
 	}
-	out, err := goTest(ctx, root, "-overlay", overlay, "-run", p.Run, "./"+p.Package)
+	out, err := goTest(ctx, root, "-timeout", cmp.Or(p.within, "5m"), "-overlay", overlay, "-run", p.Run, "./"+p.Package)
 	return judge(out, err)
 }
 
 // goTest runs go test without vet, which would reject some mutants.
 func goTest(ctx context.Context, root string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "libvirt_dlopen", "-vet", "off", "-count", "1", "-failfast", "-timeout", "5m"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "libvirt_dlopen", "-vet", "off", "-count", "1", "-failfast"}, args...)...)
 	cmd.Dir = root
 	return cmd.CombinedOutput()
 }
