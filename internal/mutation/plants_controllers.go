@@ -80,6 +80,11 @@ var controllers = []Plant{
 		New: "return r.Connector != nil && (errors.Is(err, domain.ErrDisconnected) || errors.Is(err, domain.ErrNotReady))",
 	},
 	{
+		Name: "a plan for a cached VMI is carried out although the stored one differs", File: "domain/domainctrl/observed.go", Package: "domain/domainctrl",
+		Run: "^TestNode$/^lets_a_stale_cache",
+		Old: "if err == nil && !sameVersion(w.vmi, v.vmi) {", New: "if err == nil && !sameVersion(w.vmi, v.vmi) && false {",
+	},
+	{
 		Name: "files are made for a VMI whose only evidence is its own object", File: "domain/plan/prepare.go", Package: "domain/plan", Run: "^TestPreparations_",
 		Old: "if _, err := s.proof(lease); err != nil {", New: "if _, err := s.proof(lease); err != nil && false {",
 	},
