@@ -50,8 +50,8 @@ func (r gatherer) optional() []optionalKind {
 	return []optionalKind{
 		{"datavolumes.cdi.kubevirt.io", dvKind, &cdiv1.DataVolume{}, watcher(r).claimants},
 		{"storageprofiles.cdi.kubevirt.io", profileKind, &cdiv1.StorageProfile{}, watcher(r).allWaiting},
-		{"cdis.cdi.kubevirt.io", cdiKind, &cdiv1.CDI{}, nobody},
-		{"cdiconfigs.cdi.kubevirt.io", cdiConfigKind, &cdiv1.CDIConfig{}, nobody},
+		{"cdis.cdi.kubevirt.io", cdiKind, &cdiv1.CDI{}, noVMI},
+		{"cdiconfigs.cdi.kubevirt.io", cdiConfigKind, &cdiv1.CDIConfig{}, noVMI},
 		{"virtualmachines.kubevirt.io", vmKind, vm, namesake},
 	}
 }
@@ -63,8 +63,8 @@ func (r gatherer) unserved(ctx context.Context) {
 	}
 }
 
-// nobody maps objects to no VMI: their values are reported with the next change.
-func nobody(context.Context, client.Object) []reconcile.Request { return nil }
+// noVMI maps objects to no VMI: their values are reported with the next change.
+func noVMI(context.Context, client.Object) []reconcile.Request { return nil }
 
 // namesake maps a VirtualMachine to its VMI.
 func namesake(_ context.Context, o client.Object) []reconcile.Request {

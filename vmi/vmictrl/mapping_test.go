@@ -134,7 +134,7 @@ func TestMapping(t *testing.T) {
 		"a Namespace":               {watcher{r}.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, []string{"timed", "waits"}},
 		"another Namespace":         {watcher{r}.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, nil},
 		"the labels of a Node":      {watcher{r}.allTimed, &corev1.Node{}, []string{"timed"}},
-		"a number that CDI reports": {nobody, &cdiv1.CDI{}, nil},
+		"a number that CDI reports": {noVMI, &cdiv1.CDI{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
