@@ -124,8 +124,9 @@ func securityRefused(w *world) {
 
 func nameTaken(w *world) {
 	g := w.guest("guest")
+	// It gets no node: kwok, which deletes Pods of nodes by name, must not delete the one that takes its place.
 	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: template.LauncherName(g)},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "compute", Image: image}}}}
+		Spec: corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "compute", Image: image}}}}
 	w.create(foreign)
 	w.start(onlyWatches)
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
