@@ -29,8 +29,8 @@ const (
 const configDriveDir = "openstack/latest/"
 
 // noCloud makes the disk of cloud-init's data source NoCloud.
-func (w *Workspace) noCloud(ctx context.Context, v volume) (convert.DiskSource, error) {
-	c := cloudInit{Workspace: w, volume: v, field: "cloudInitNoCloud", CloudInitNoCloudSource: v.CloudInitNoCloud}
+func (w generated) noCloud(ctx context.Context, v volume) (convert.DiskSource, error) {
+	c := cloudInit{generated: w, volume: v, field: "cloudInitNoCloud", CloudInitNoCloudSource: v.CloudInitNoCloud}
 	return v.seeded(c.field, func() (string, []seed, error) {
 		user, network, err := c.data(ctx)
 		if err != nil {
@@ -50,9 +50,9 @@ func (w *Workspace) noCloud(ctx context.Context, v volume) (convert.DiskSource, 
 }
 
 // configDrive makes the disk of cloud-init's data source ConfigDrive.
-func (w *Workspace) configDrive(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) configDrive(ctx context.Context, v volume) (convert.DiskSource, error) {
 	source := v1.CloudInitNoCloudSource(*v.CloudInitConfigDrive)
-	c := cloudInit{Workspace: w, volume: v, field: "cloudInitConfigDrive", CloudInitNoCloudSource: &source}
+	c := cloudInit{generated: w, volume: v, field: "cloudInitConfigDrive", CloudInitNoCloudSource: &source}
 	return v.seeded(c.field, func() (string, []seed, error) {
 		user, network, err := c.data(ctx)
 		if err != nil {
@@ -73,7 +73,7 @@ func (w *Workspace) configDrive(ctx context.Context, v volume) (convert.DiskSour
 
 // cloudInit is the data of one cloud-init volume; both kinds have the same fields.
 type cloudInit struct {
-	*Workspace
+	generated
 	volume
 	field string
 	*v1.CloudInitNoCloudSource

@@ -20,8 +20,11 @@ const (
 
 func isSet(b *bool) bool { return b != nil && *b }
 
+// generated makes disks, and files, of data in the cluster: cloud-init data, ConfigMaps, Secrets, fields of the VMI.
+type generated struct{ *Workspace }
+
 // configMap makes a disk of a ConfigMap.
-func (w *Workspace) configMap(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) configMap(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "configMap"
 	return v.seeded(field, func() (string, []seed, error) {
 		c := v.ConfigMap
@@ -31,7 +34,7 @@ func (w *Workspace) configMap(ctx context.Context, v volume) (convert.DiskSource
 }
 
 // secret makes a disk of a Secret.
-func (w *Workspace) secret(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) secret(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "secret"
 	return v.seeded(field, func() (string, []seed, error) {
 		s := v.Secret
@@ -44,7 +47,7 @@ func (w *Workspace) secret(ctx context.Context, v volume) (convert.DiskSource, e
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 
 // sysprep makes a disk with the answer file of Windows Setup.
-func (w *Workspace) sysprep(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) sysprep(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "sysprep"
 	return v.seeded(field, func() (string, []seed, error) {
 		at, ref := field+".secret.name", objectRef{}
@@ -69,7 +72,7 @@ func (w *Workspace) sysprep(ctx context.Context, v volume) (convert.DiskSource, 
 
 // serviceAccount is refused: a token has to be issued for the Pod and renewed before it expires,
 // and a disk cannot be renewed.
-func (w *Workspace) serviceAccount(_ context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) serviceAccount(_ context.Context, v volume) (convert.DiskSource, error) {
 	if !v.isDisk() {
 		return convert.DiskSource{}, nil
 	}
@@ -78,7 +81,7 @@ func (w *Workspace) serviceAccount(_ context.Context, v volume) (convert.DiskSou
 }
 
 // downwardMetrics is refused: nothing on this node writes them.
-func (w *Workspace) downwardMetrics(_ context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) downwardMetrics(_ context.Context, v volume) (convert.DiskSource, error) {
 	if !v.isDisk() {
 		return convert.DiskSource{}, nil
 	}

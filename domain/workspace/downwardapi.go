@@ -21,7 +21,7 @@ import (
 // downwardAPI makes a disk with fields of the VMI: labels and annotations are those of its Pod as
 // well, name and uid are the VMI's. Modes and owners of files are not kept: the disk is read as a
 // whole.
-func (w *Workspace) downwardAPI(_ context.Context, v volume) (convert.DiskSource, error) {
+func (w generated) downwardAPI(_ context.Context, v volume) (convert.DiskSource, error) {
 	const field = "downwardAPI"
 	return v.seeded(field, func() (string, []seed, error) {
 		var files []seed

@@ -40,7 +40,7 @@ type blame func(reason, remedy string, err error) error
 
 // configFiles returns the files of an object in the VMI's namespace, sorted; none if it does not
 // exist and is optional.
-func (w *Workspace) configFiles(ctx context.Context, namespace string, ref objectRef, fault blame) ([]seed, error) {
+func (w generated) configFiles(ctx context.Context, namespace string, ref objectRef, fault blame) ([]seed, error) {
 	if w.Objects == nil {
 		return nil, fault("ConfigMaps and Secrets are not supported on this node", "configure the node's access to them", nil)
 	}

@@ -17,7 +17,7 @@ import (
 
 // tables writes the ACPI tables of a secret volume to a directory, if the VMI's firmware refers to
 // the volume, and returns it; empty if not.
-func (w *Workspace) tables(ctx context.Context, v volume) (string, error) {
+func (w generated) tables(ctx context.Context, v volume) (string, error) {
 	wanted := v.acpiTables()
 	if len(wanted) == 0 || v.Secret == nil {
 		return "", nil

@@ -115,18 +115,24 @@ var kinds = []struct {
 	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, located((*Workspace).ephemeral)},
 	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, located((*Workspace).containerDisk)},
 	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, located((*Workspace).emptyDisk)},
-	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, located((*Workspace).noCloud)},
-	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, located((*Workspace).configDrive)},
-	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, located((*Workspace).configMap)},
-	{func(v *v1.Volume) bool { return v.Secret != nil }, located((*Workspace).secret)},
-	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, located((*Workspace).downwardAPI)},
-	{func(v *v1.Volume) bool { return v.Sysprep != nil }, located((*Workspace).sysprep)},
-	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, located((*Workspace).serviceAccount)},
-	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, located((*Workspace).downwardMetrics)},
+	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, generates(generated.noCloud)},
+	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, generates(generated.configDrive)},
+	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, generates(generated.configMap)},
+	{func(v *v1.Volume) bool { return v.Secret != nil }, generates(generated.secret)},
+	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, generates(generated.downwardAPI)},
+	{func(v *v1.Volume) bool { return v.Sysprep != nil }, generates(generated.sysprep)},
+	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, generates(generated.serviceAccount)},
+	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, generates(generated.downwardMetrics)},
 }
 
 func located(by func(*Workspace, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
 	return func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) { return by(w, ctx, v) }
+}
+
+func generates(by func(generated, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
+	return func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
+		return by(generated{w}, ctx, v)
+	}
 }
 
 // volumes prepares the data of all volumes, and the other files the guest reads when it boots, and
@@ -141,7 +147,7 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		if src.Path != "" {
 			f.Disks[v.Name] = src
 		}
-		dir, err := w.tables(ctx, v)
+		dir, err := generated{w}.tables(ctx, v)
 		if err != nil {
 			return err
 		}
