@@ -95,12 +95,14 @@ func ExampleIdentity() {
 	// the certificate is for ["node-c"], not for node "node-b"
 }
 
-// The report of an agent's health has the reason why certificates are not in use.
+// The report of an agent's health says whether the certificates are in use.
 func ExampleFiles_Problem() {
-	var files *migrationproxy.Files
-	files, _ = migrationproxy.ReadFiles("/nonexistent/tls.crt", "/nonexistent/tls.key", "/nonexistent/ca.crt", logr.Discard())
-	fmt.Println(files.Problem())
-	// Output: migrationproxy: open /nonexistent/tls.crt: no such file or directory
+	healthy := func(files *migrationproxy.Files) bool {
+		return files.Problem() == nil
+	}
+	files, err := migrationproxy.ReadFiles("/nonexistent/tls.crt", "/nonexistent/tls.key", "/nonexistent/ca.crt", logr.Discard())
+	fmt.Println(healthy(files), err)
+	// Output: false migrationproxy: open /nonexistent/tls.crt: no such file or directory
 }
 
 // newProxy makes the proxy of a node whose hypervisor has its sockets in dir.
