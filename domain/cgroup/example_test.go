@@ -55,7 +55,8 @@ func ExampleRules() {
 	// c 10:241 rwm
 }
 
-// Devices that no domain names, such as those that a hook adds, need rules of their own.
+// Devices that no domain names, such as those that QEMU itself opens for a guest's graphics, need
+// rules beside those of [cgroup.Rules].
 func ExampleRule() {
 	render := cgroup.Rule{Kind: cgroup.Char, Major: 226, Minor: cgroup.Any, Access: cgroup.All &^ cgroup.Mknod}
 	random := cgroup.Rule{Kind: cgroup.Char, Major: 10, Minor: 183, Access: cgroup.Read}

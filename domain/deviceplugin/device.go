@@ -32,7 +32,8 @@ type Device struct {
 	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
 	// device is healthy while all of them exist.
 	Nodes []string
-	// Slots is the number of containers that can use the device. Defaults to DefaultSlots.
+	// Slots is the number of containers that can use the device, at most 100,000. Defaults to
+	// DefaultSlots.
 	Slots int
 	// Permissions are those of the container's device cgroup: some of r, w and m. Defaults to
 	// DefaultPermissions.
