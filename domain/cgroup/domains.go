@@ -52,7 +52,7 @@ func Rules(devices Devices, domains ...*libvirtxml.Domain) ([]Rule, error) {
 	if l.err != nil {
 		return nil, fmt.Errorf("cgroup: looking up devices of the guest: %w", l.err)
 	}
-	return Normal(l.rules), nil
+	return normal(l.rules), nil
 }
 
 // list is a list of rules under construction.

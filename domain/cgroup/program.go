@@ -31,7 +31,7 @@ func program(rules []Rule) (asm.Instructions, error) {
 		asm.LoadMem(asm.R5, asm.R1, offsetMinor, asm.Word),
 	}
 	label := func(i int) string { return fmt.Sprintf("rule%d", i) }
-	rules = Normal(rules)
+	rules = normal(rules)
 	for i, r := range rules {
 		if err := r.check(); err != nil {
 			return nil, err

@@ -103,8 +103,8 @@ func Default() []Rule {
 	return out
 }
 
-// Normal returns the rules in canonical order, merged to one per device.
-func Normal(rules []Rule) []Rule {
+// normal returns the rules in canonical order, merged to one per device.
+func normal(rules []Rule) []Rule {
 	out := slices.Clone(rules)
 	slices.SortFunc(out, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))

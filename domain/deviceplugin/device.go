@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// Namespace is the domain prefix of resource names, as in devices.kubevirt.io/kvm, which
+	// namespace is the domain prefix of resource names, as in devices.kubevirt.io/kvm, which
 	// launcher Pods request.
-	Namespace = "devices.kubevirt.io"
+	namespace = "devices.kubevirt.io"
 	// DefaultSlots is the default number of Pods on a node that can use a device (KubeVirt:
 	// virt-handler, max-devices).
 	DefaultSlots = 1000
-	// MaxSlots is the maximum number of slots: the kubelet receives all of them in one message.
-	MaxSlots = 100_000
+	// maxSlots is the maximum number of slots: the kubelet receives all of them in one message.
+	maxSlots = 100_000
 	// DefaultPermissions let a container read and write the device, but not create device nodes.
 	DefaultPermissions = "rw"
 )
@@ -32,7 +32,8 @@ type Device struct {
 	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
 	// device is healthy while all of them exist.
 	Nodes []string
-	// Slots is the number of containers that can use the device. Defaults to DefaultSlots.
+	// Slots is the number of containers that can use the device, at most 100,000. Defaults to
+	// DefaultSlots.
 	Slots int
 	// Permissions are those of the container's device cgroup: some of r, w and m. Defaults to
 	// DefaultPermissions.
@@ -64,7 +65,7 @@ func Permanent(slots int) []Device {
 }
 
 // Resource returns the full resource name: devices.kubevirt.io/kvm.
-func (d Device) Resource() string { return Namespace + "/" + d.Name }
+func (d Device) Resource() string { return namespace + "/" + d.Name }
 
 // withDefaults sets the defaults of empty fields.
 func (d Device) withDefaults() Device {
@@ -86,8 +87,8 @@ func (d Device) check() error {
 	if problems := validation.IsDNS1123Label(d.Name); len(problems) > 0 {
 		wrong("Name", problems[0])
 	}
-	if d.Slots < 1 || d.Slots > MaxSlots {
-		wrong("Slots", fmt.Sprintf("Invalid value: %d is not between 1 and %d", d.Slots, MaxSlots))
+	if d.Slots < 1 || d.Slots > maxSlots {
+		wrong("Slots", fmt.Sprintf("Invalid value: %d is not between 1 and %d", d.Slots, maxSlots))
 	}
 	if len(d.Nodes) == 0 {
 		wrong("Nodes", "Required value: set the device node, such as /dev/kvm")

@@ -311,7 +311,7 @@ func TestPlugin_InvalidDevice(t *testing.T) {
 		"upwards":     {deviceplugin.Device{Name: "kvm", Nodes: []string{"/dev/../kvm"}}, []string{"Nodes", "clean"}},
 		"permissions": {deviceplugin.Device{Name: "kvm", Nodes: []string{"/dev/kvm"}, Permissions: "rx"}, []string{"Permissions", `"rx"`}},
 		"negative":    {deviceplugin.KVM(-1), []string{"Slots", "-1"}},
-		"too many":    {deviceplugin.KVM(deviceplugin.MaxSlots + 1), []string{"Slots", "100001"}},
+		"too many":    {deviceplugin.KVM(100_001), []string{"Slots", "100001"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &deviceplugin.Plugin{Device: tt.device, Folder: t.TempDir()}

@@ -3,7 +3,6 @@
 package domainctrl_test
 
 import (
-	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,14 +73,4 @@ func TestVolumeClaims_Unusable(t *testing.T) {
 			says(t, err, tt.words...)
 		})
 	}
-}
-
-func ExampleWorkspace() {
-	w := &workspace.Workspace{Root: "/var/lib/virtloom", Bridge: "br0"}
-	const uid = "6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11"
-	fmt.Println(w.Dir(uid))
-	fmt.Println(w.Remove(".."))
-	// Output:
-	// /var/lib/virtloom/guests/6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11
-	// domainctrl: metadata.uid: Invalid value: ".." cannot name a directory; store the object in the API server first
 }

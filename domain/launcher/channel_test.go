@@ -153,7 +153,7 @@ func TestCalls_Deadline(t *testing.T) {
 func TestCalls_OversizedMessage(t *testing.T) {
 	c, h, _ := started(t)
 	def := domaintest.Definition(t, guest.Domain())
-	def.Description = strings.Repeat("x", launcher.MaxMessage+1)
+	def.Description = strings.Repeat("x", 16<<20+1)
 	err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def})
 	if !errors.Is(err, domain.ErrInvalid) {
 		t.Errorf("%v, want ErrInvalid", err)

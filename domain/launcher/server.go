@@ -25,9 +25,9 @@ import (
 // defaultLongest is the default of [Server].Longest.
 const defaultLongest = 5 * time.Minute
 
-// MaxMessage is the largest message of the channel in bytes. A definition of the largest guest
+// maxMessage is the largest message of the channel in bytes. A definition of the largest guest
 // takes a fraction of it.
-const MaxMessage = 16 << 20
+const maxMessage = 16 << 20
 
 const (
 	// parting is the time for open calls when the server ends.
@@ -87,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.complete()
 	g := grpc.NewServer(
-		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: quickestProbe, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream), grpc.StatsHandler(afterwards{}),
 	)

@@ -129,7 +129,7 @@ func (m *Mounter) Retain(uid types.UID, names []string) error {
 		if p.Namespace != 0 || path.Base(p.Folder) != hotplugDisks || slices.Contains(names, strings.TrimSuffix(p.Name, imageSuffix)) {
 			continue
 		}
-		places = slices.DeleteFunc(places, func(o Place) bool { return o == p })
+		places = slices.DeleteFunc(places, func(o place) bool { return o == p })
 		err := m.release(p, places, 0)
 		if err == nil {
 			err = m.records().drop(uid, p)

@@ -97,7 +97,7 @@ func (m *Mounter) records() records {
 type folder struct {
 	*namespace
 	dir   *os.File
-	place Place // with an empty name
+	place place // with an empty name
 }
 
 func (f *folder) close() {
@@ -110,7 +110,7 @@ func (m *Mounter) open(g Guest, name string) (*folder, error) {
 	if err := errors.Join(checkUID("guest", g.UID), checkUID("Pod", g.Pod)); err != nil {
 		return nil, err
 	}
-	p := Place{Folder: filepath.Join(string(g.Pod), emptyDirs, name)}
+	p := place{Folder: filepath.Join(string(g.Pod), emptyDirs, name)}
 	if g.PID == 0 {
 		return m.reopen(p, nil)
 	}
@@ -127,7 +127,7 @@ func (m *Mounter) open(g Guest, name string) (*folder, error) {
 }
 
 // reopen opens the directory of a place; ns is nil for the namespace of this process.
-func (m *Mounter) reopen(p Place, ns *namespace) (*folder, error) {
+func (m *Mounter) reopen(p place, ns *namespace) (*folder, error) {
 	f := &folder{namespace: ns, place: p}
 	var err error
 	if ns == nil {
@@ -152,7 +152,7 @@ func (m *Mounter) reopen(p Place, ns *namespace) (*folder, error) {
 
 // path returns the path of a name in the directory, as seen by this process or, in another
 // namespace, by the processes there.
-func (m *Mounter) path(p Place) string {
+func (m *Mounter) path(p place) string {
 	if p.Namespace != 0 {
 		return filepath.Join(p.Folder, p.Name)
 	}
@@ -282,7 +282,7 @@ func (m *Mounter) Release(uid types.UID, pid int) error {
 
 // release removes everything at a place, and mounts that were moved away from there; rest are the
 // places that follow.
-func (m *Mounter) release(p Place, rest []Place, pid int) error {
+func (m *Mounter) release(p place, rest []place, pid int) error {
 	var ns *namespace
 	if p.Namespace != 0 {
 		var err error
@@ -312,7 +312,7 @@ func (m *Mounter) release(p Place, rest []Place, pid int) error {
 
 // strays removes mounts in the directory that have no record or are at another name, since the
 // owner of the directory may rename its content.
-func (m *Mounter) strays(p Place, recorded []Place) error {
+func (m *Mounter) strays(p place, recorded []place) error {
 	dir, err := filepath.EvalSymlinks(m.podsPath())
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (m *Mounter) strays(p Place, recorded []Place) error {
 	}
 	for _, i := range found {
 		name := strings.TrimPrefix(i.Mountpoint, dir+"/")
-		known := slices.ContainsFunc(recorded, func(o Place) bool { return o.Folder == p.Folder && o.Name == name })
+		known := slices.ContainsFunc(recorded, func(o place) bool { return o.Folder == p.Folder && o.Name == name })
 		if i.Mountpoint == dir || known || checkName(name) != nil {
 			continue
 		}

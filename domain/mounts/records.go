@@ -25,8 +25,8 @@ const (
 	maxRecord = 1 << 20
 )
 
-// Place is a mount, or a device node, that was made for a VMI.
-type Place struct {
+// place is a mount, or a device node, that was made for a VMI.
+type place struct {
 	// Folder is a directory of a Pod: uid/volumes/kubernetes.io~empty-dir/hotplug-disks below the
 	// kubelet's directory or, in another namespace, relative to the root of its process.
 	Folder string `json:"folder"`
@@ -40,7 +40,7 @@ type Place struct {
 type record struct {
 	Version int       `json:"version"`
 	Guest   types.UID `json:"guest"`
-	Places  []Place   `json:"places"`
+	Places  []place   `json:"places"`
 }
 
 // records are the records of all VMIs, one file each.
@@ -59,7 +59,7 @@ func checkUID(what string, uid types.UID) error {
 func (r records) path(uid types.UID) string { return filepath.Join(r.dir, string(uid)+".json") }
 
 // read returns the places of a VMI, none without a record.
-func (r records) read(uid types.UID) ([]Place, error) {
+func (r records) read(uid types.UID) ([]place, error) {
 	if err := checkUID("guest", uid); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (r records) damaged(uid types.UID, err error) error {
 }
 
 // add records a place durably.
-func (r records) add(uid types.UID, p Place) error {
+func (r records) add(uid types.UID, p place) error {
 	places, err := r.read(uid)
 	if err != nil || slices.Contains(places, p) {
 		return err
@@ -104,16 +104,16 @@ func (r records) add(uid types.UID, p Place) error {
 }
 
 // drop removes a place from the record.
-func (r records) drop(uid types.UID, p Place) error {
+func (r records) drop(uid types.UID, p place) error {
 	places, err := r.read(uid)
 	if err != nil || !slices.Contains(places, p) {
 		return err
 	}
-	return r.write(uid, slices.DeleteFunc(places, func(o Place) bool { return o == p }))
+	return r.write(uid, slices.DeleteFunc(places, func(o place) bool { return o == p }))
 }
 
 // write replaces the record atomically, or removes it if it has no places.
-func (r records) write(uid types.UID, places []Place) error {
+func (r records) write(uid types.UID, places []place) error {
 	if len(places) == 0 {
 		return durable.Remove(r.path(uid))
 	}

@@ -15,14 +15,14 @@ import (
 
 func TestRecords_Durable(t *testing.T) {
 	r := records{filepath.Join(t.TempDir(), "a/b")}
-	one, two := Place{Folder: "p/volumes/x", Name: "one"}, Place{Folder: "var/run", Name: "two", Namespace: 7}
-	for _, p := range []Place{one, two, one} {
+	one, two := place{Folder: "p/volumes/x", Name: "one"}, place{Folder: "var/run", Name: "two", Namespace: 7}
+	for _, p := range []place{one, two, one} {
 		if err := r.add("uid", p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := records{r.dir}.read("uid")
-	if diff := cmp.Diff([]Place{one, two}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]place{one, two}, got); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
 	if err := errors.Join(r.drop("uid", one), r.drop("uid", one), r.drop("uid", two), r.drop("other", two)); err != nil {
@@ -47,7 +47,7 @@ func TestRecords_DamagedIsKept(t *testing.T) {
 			if err := os.WriteFile(r.path("uid"), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := r.add("uid", Place{Folder: "a", Name: "b"})
+			err := r.add("uid", place{Folder: "a", Name: "b"})
 			if err == nil || !strings.Contains(err.Error(), r.path("uid")) {
 				t.Errorf("%v", err)
 			}

@@ -17,17 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/convert"
-	"github.com/virtloom/virtloom/domain/mounts"
-	"github.com/virtloom/virtloom/domain/network"
-	"github.com/virtloom/virtloom/domain/workspace"
-)
-
-var (
-	_ workspace.Volumes  = mounts.Volumes{}
-	_ workspace.Devices  = cgroup.Filter{}
-	_ workspace.Networks = &network.Bridges{}
 )
 
 // pods are the disks that Pods hold for VMIs, by the name of the volume.

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/mounts"
+)
+
+// exampleGuest is a VMI whose launcher Pod is on the node.
+var exampleGuest = mounts.Guest{UID: "5b6c1a2e", Pod: "8d0e6f31", User: 107, Group: 107}
+
+// newMounter makes the Mounter of a node with the directories of the launcher Pod.
+func newMounter(dir string) (*mounts.Mounter, error) {
+	m := &mounts.Mounter{Pods: filepath.Join(dir, "pods"), Records: filepath.Join(dir, "records")}
+	shared := filepath.Join(m.Pods, string(exampleGuest.Pod), "volumes/kubernetes.io~empty-dir")
+	return m, errors.Join(os.MkdirAll(filepath.Join(shared, "hotplug-disks"), 0o755), os.MkdirAll(filepath.Join(shared, "container-disks"), 0o755))
+}
+
+// A volume is hotplugged. Its attachment Pod has not reached the node yet, so the caller retries.
+func ExampleMounter_Plug() {
+	dir, err := os.MkdirTemp("", "mounts")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	m, err := newMounter(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	attach := func(disk mounts.Plugged) {
+		fmt.Println("attach", disk.Path)
+		if disk.Major != 0 || disk.Minor != 0 {
+			fmt.Println("allow device", disk.Major, disk.Minor)
+		}
+	}
+	disk, err := m.Plug(exampleGuest, mounts.Volume{Name: "data", Carrier: "1f0a77c4", PersistentVolume: "pvc-9b1d", Block: true})
+	switch {
+	case err == nil:
+		attach(disk)
+	case errors.Is(err, domain.ErrNotReady):
+		fmt.Println("retry later")
+	default:
+		fmt.Println(err)
+	}
+	// When the VMI has ended:
+	fmt.Println(m.Release(exampleGuest.UID, 0))
+	// Output:
+	// retry later
+	// <nil>
+}
+
+// The image of spec.volumes[0] is mounted once its container runs.
+func ExampleMounter_ContainerDisk() {
+	dir, err := os.MkdirTemp("", "mounts")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	m, err := newMounter(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = m.ContainerDisk(exampleGuest, mounts.ContainerDisk{Index: 0})
+	fmt.Println(errors.Is(err, domain.ErrNotReady))
+
+	_, err = m.ContainerDisk(exampleGuest, mounts.ContainerDisk{Index: 0, Path: "../etc/shadow"})
+	fmt.Println(errors.Is(err, domain.ErrInvalid))
+	// Output:
+	// true
+	// true
+}
