@@ -75,13 +75,14 @@ func ExampleEvict() {
 			fmt.Println(g.VMI.Name, "may end:", answer.Allowed)
 		case evacuation.ReasonEvictionBegun:
 			answer.Mark.Apply(g.VMI)
-			fmt.Println(g.VMI.Name, "leaves", g.VMI.Status.EvacuationNodeName)
+			fmt.Println(g.VMI.Name, "leaves", g.VMI.Status.EvacuationNodeName,
+				"- for a descheduler:", g.VMI.Annotations[v1.EvictionSourceAnnotation] == evacuation.SourceDescheduler)
 		case evacuation.ReasonCooldown:
 			fmt.Println(g.VMI.Name, "stays:", answer.Message)
 		}
 	}
 	// Output:
 	// cache may end: true
-	// web leaves node-a
+	// web leaves node-a - for a descheduler: true
 	// db stays: the VMI was migrated by migration "before"; cooldown until 2026-01-01T12:04:00Z
 }
