@@ -183,8 +183,7 @@ func ExampleLease_MoveOutcome() {
 	// not ended
 }
 
-// A step that is overdue changes nothing by itself: it is the turn of a party, to which a monitor
-// points.
+// An overdue step changes nothing by itself; a monitor reports the party whose turn it is.
 func ExampleLease_Turn() {
 	waits := map[handoff.Party]string{handoff.Controller: "the controller", handoff.HolderNode: "the node that has it", handoff.TargetNode: "the target node"}
 	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.DefaultAcceptWithin})

@@ -30,7 +30,8 @@ func exampleVMI() *v1.VirtualMachineInstance {
 }
 
 func ExampleDecide() {
-	fmt.Println(vmi.Decide(vmi.Snapshot{VMI: exampleVMI()}, exampleNow))
+	g := exampleVMI()
+	fmt.Println(vmi.Decide(vmi.Snapshot{VMI: g}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 	// Output:
 	// phase=Pending
 	//   do CreateLauncher (the VirtualMachineInstance has no Pod)
@@ -141,8 +142,7 @@ func ExampleCIDs() {
 	// 103 <nil>
 }
 
-// What of its VMI does a running launcher Pod not have yet? A program synchronizes the labels of its
-// accounting, beside those of KubeVirt.
+// A running launcher Pod follows the labels of its VMI: KubeVirt's, and those that a program selects.
 func ExamplePodMetadata() {
 	g := exampleVMI()
 	pod := running(g)

@@ -66,7 +66,7 @@ func (n *exampleNode) apply(p plan.Plan) error {
 	for _, a := range p.Actions {
 		fmt.Println(" ", a)
 		if a.Verb != domain.ActionApply {
-			continue // what else a node has: files of the VMI, and passages of migrations
+			continue // files of the VMI and passages of migrations are not the hypervisor's
 		}
 		if err := n.Apply(context.Background(), a.Operation); err != nil {
 			return err
