@@ -39,13 +39,10 @@ type Tracker struct {
 	spare sync.Pool
 }
 
-// ErrNoClock is returned by New when Options.Now is missing.
-var ErrNoClock = errors.New("expectations: Options.Now is required")
-
-// New returns an empty Tracker.
+// New returns an empty Tracker. It is an error if Options.Now is missing.
 func New(o Options) (*Tracker, error) {
 	if o.Now == nil {
-		return nil, ErrNoClock
+		return nil, errors.New("expectations: Options.Now is required")
 	}
 	if o.TTL <= 0 {
 		o.TTL = DefaultTTL

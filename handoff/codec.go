@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Version is the version of the encoding. A lease of a newer version is not read:
+// version is the version of the encoding. A lease of a newer version is not read:
 // its meaning may have changed. Fields that a newer minor release adds within a
 // version are kept as they are.
-const Version = 1
+const version = 1
 
 // ErrNotALease means that an annotation cannot be read as a lease. The VMI's owner is
 // then unknown, and its domain must be left alone.
@@ -47,7 +47,7 @@ var fields = []string{"version", "state", "epoch", "holder", "target", "tag", "w
 // lease had when it was read are kept; the order of all fields is stable.
 func (l Lease) MarshalJSON() ([]byte, error) {
 	raw, err := json.Marshal(wire{
-		Version: Version, State: l.State, Epoch: l.Epoch, Holder: l.Holder, Target: l.Target, Tag: l.Tag, Was: l.Was,
+		Version: version, State: l.State, Epoch: l.Epoch, Holder: l.Holder, Target: l.Target, Tag: l.Tag, Was: l.Was,
 		Stalled: l.Stalled, Cause: l.Cause, Deadline: l.Deadline, Open: l.Open, Outcomes: l.Outcomes,
 	})
 	if err != nil || len(l.unknown) == 0 {
@@ -71,8 +71,8 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 			return fmt.Errorf("%w: %w", ErrNotALease, err)
 		}
 	}
-	if w.Version != Version {
-		return fmt.Errorf("%w: version %d is not supported, want %d", ErrNotALease, w.Version, Version)
+	if w.Version != version {
+		return fmt.Errorf("%w: version %d is not supported, want %d", ErrNotALease, w.Version, version)
 	}
 	n := Lease{
 		State: w.State, Epoch: w.Epoch, Holder: w.Holder, Target: w.Target, Tag: w.Tag, Was: w.Was,

@@ -3,6 +3,8 @@
 package handoff_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,7 +41,7 @@ func ExampleStep() {
 		{Kind: handoff.Finalize, Node: "node-b", Epoch: 3},
 	} {
 		next, commands, err := handoff.Step(lease, e, at)
-		if err != nil {
+		if errors.Is(err, handoff.ErrRefused) {
 			fmt.Printf("%s by %s is refused\n", e.Kind, e.Node)
 			continue
 		}
@@ -85,4 +87,112 @@ func ExampleOf() {
 	// Offered epoch=0 turn=holder cause=WrittenByKubeVirt
 	// Owned epoch=0 turn=holder cause=NodeAccepted
 	// start/0
+}
+
+// A controller asks whether the domain of a silent node is gone, until there is evidence.
+func ExampleFencer() {
+	powerOff := handoff.FencerFunc(func(_ context.Context, g handoff.Guest, node string) (*handoff.Evidence, error) {
+		// Ask the machine's management controller to cut the power, and return nil until it confirms that.
+		return &handoff.Evidence{Kind: handoff.FenceConfirmed, Detail: node + " is powered off"}, nil
+	})
+	lease := handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 4, Holder: "node-a"}
+	evidence, err := powerOff.Fence(context.Background(), handoff.Guest{Epoch: lease.Epoch}, lease.Holder)
+	if err != nil || evidence == nil {
+		return
+	}
+	lease, _, err = handoff.Step(lease, handoff.Event{Kind: handoff.Fence, Epoch: 4, Node: "node-a", Evidence: evidence}, at)
+	printLease(lease, err)
+	// Output: Fenced epoch=5 turn=controller cause=FenceConfirmed
+}
+
+// after returns the lease after the events, each sent at its epoch.
+func after(l handoff.Lease, events ...handoff.Event) handoff.Lease {
+	for _, e := range events {
+		e.Epoch = l.Epoch
+		next, _, err := handoff.Step(l, e, at)
+		if err != nil {
+			fmt.Println(err)
+		}
+		l = next
+	}
+	return l
+}
+
+// started returns the lease of a VMI that runs on node-a.
+func started() handoff.Lease {
+	return after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a"},
+		handoff.Event{Kind: handoff.Accept, Node: "node-a"}, handoff.Event{Kind: handoff.Started, Node: "node-a"})
+}
+
+// A node carries out the open commands of a lease, as long as the API server has confirmed it a moment
+// ago. After that, another node may have the VMI.
+func ExampleLease_Authorize() {
+	lease := after(started(), handoff.Event{Kind: handoff.Stop, Node: "node-a"})
+	for _, later := range []time.Duration{10 * time.Second, 2 * handoff.ActWithin} {
+		for _, c := range lease.Open {
+			if err := lease.Authorize(c, at, at.Add(later)); err != nil {
+				fmt.Println(c.ID, "-", err)
+				continue
+			}
+			switch c.Kind {
+			case handoff.CommandStart:
+				fmt.Println("start the domain")
+			case handoff.CommandStop:
+				fmt.Println("stop the domain within its grace period")
+			case handoff.CommandFinalize:
+				fmt.Println("carry out what waited for the end of the migration")
+			}
+		}
+	}
+	// Output:
+	// stop the domain within its grace period
+	// stop/1 - handoff: the lease was not confirmed in time: last at 2026-01-01T00:00:00Z, at most 1m0s ago is needed
+}
+
+// After a crash, the parties of a migration read how it ended from the lease.
+func ExampleLease_MoveOutcome() {
+	explain := func(o handoff.Outcome) string {
+		switch o.Result {
+		case handoff.ResultMoved:
+			return "the target runs the VMI"
+		case handoff.ResultReverted, handoff.ResultCancelled:
+			return "the holder still runs the VMI, try again: " + o.Message
+		case handoff.ResultEnded:
+			return "the VMI has ended"
+		}
+		return string(o.Result)
+	}
+	prepared := after(started(), handoff.Event{Kind: handoff.Prepare, Node: "node-b", Tag: "migration-uid"}, handoff.Event{Kind: handoff.Ready, Node: "node-b"})
+	moving := after(prepared, handoff.Event{Kind: handoff.Begin, Node: "node-a"})
+	for _, lease := range []handoff.Lease{
+		after(prepared, handoff.Event{Kind: handoff.Cancel, Tag: "migration-uid", Message: "the drain was canceled"}),
+		after(moving, handoff.Event{Kind: handoff.Revert, Node: "node-a", Message: "connection lost"}),
+		after(moving, handoff.Event{Kind: handoff.TakeOver, Node: "node-b"}),
+		moving,
+	} {
+		if o, ended := lease.MoveOutcome("migration-uid"); ended {
+			fmt.Println(explain(o))
+		} else {
+			fmt.Println("not ended")
+		}
+	}
+	// Output:
+	// the holder still runs the VMI, try again: the drain was canceled
+	// the holder still runs the VMI, try again: connection lost
+	// the target runs the VMI
+	// not ended
+}
+
+// An overdue step changes nothing by itself; a monitor reports the party whose turn it is.
+func ExampleLease_Turn() {
+	waits := map[handoff.Party]string{handoff.Controller: "the controller", handoff.HolderNode: "the node that has it", handoff.TargetNode: "the target node"}
+	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.DefaultAcceptWithin})
+	preparing := after(started(), handoff.Event{Kind: handoff.Prepare, Node: "node-b", Tag: "migration-uid"})
+	for _, lease := range []handoff.Lease{offered, preparing, started()} {
+		fmt.Println(lease.State, "- turn of", waits[lease.Turn()], "- overdue in an hour:", lease.Overdue(at.Add(time.Hour)))
+	}
+	// Output:
+	// Offered - turn of the node that has it - overdue in an hour: true
+	// Preparing - turn of the target node - overdue in an hour: true
+	// Owned - turn of the node that has it - overdue in an hour: false
 }

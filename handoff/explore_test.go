@@ -150,7 +150,7 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 		t.Fatalf("%+v after %+v has no deadline", next, e)
 	case next.Target == "" && next.Tag != "":
 		t.Fatalf("%+v after %+v names a migration outside of one", next, e)
-	case next.Cause == handoff.CauseNone && l.State != next.State:
+	case next.Cause == "" && l.State != next.State:
 		t.Fatalf("%+v after %+v has no cause", next, e)
 	}
 	raw, err := next.MarshalJSON()

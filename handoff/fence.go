@@ -31,7 +31,7 @@ type Evidence struct {
 }
 
 func (e Evidence) cause() Cause {
-	return map[EvidenceKind]Cause{NodeGone: CauseNodeGone, PodGone: CausePodGone, FenceConfirmed: CauseFenceReported}[e.Kind]
+	return map[EvidenceKind]Cause{NodeGone: causeNodeGone, PodGone: causePodGone, FenceConfirmed: causeFenceReported}[e.Kind]
 }
 
 // Guest identifies the VMI for a Fencer.

@@ -50,33 +50,38 @@ const (
 // Cause is the event or reading that led to a state.
 type Cause string
 
-// The causes, each set by one event or reading.
+// The causes by which readers decide; all others are for people.
 const (
-	CauseNone          Cause = ""
-	CauseClaimed       Cause = "PodIsPrepared"
-	CauseOffered       Cause = "PodIsReady"
-	CauseWithdrawn     Cause = "OfferWithdrawn"
-	CauseAccepted      Cause = "NodeAccepted"
-	CauseStarted       Cause = "GuestStarted"
-	CauseMoveAsked     Cause = "MigrationAsked"
-	CauseTargetReady   Cause = "TargetReady"
-	CauseMoveBegun     Cause = "MigrationBegun"
-	CauseAbortAsked    Cause = "AbortAsked"
-	CauseStalled       Cause = "SwitchBrokeOff"
-	CauseArrived       Cause = "GuestArrived"
-	CauseFinalized     Cause = "MigrationFinalized"
-	CauseReverted      Cause = "MigrationFailed"
-	CauseDeclined      Cause = "TargetDeclined"
-	CauseCancelled     Cause = "MigrationCancelled"
-	CauseStopAsked     Cause = "StopAsked"
-	CauseEnded         Cause = "GuestEnded"
-	CauseSilent        Cause = "NodeSilent"
-	CauseReturned      Cause = "NodeReturned"
-	CauseNodeGone      Cause = "NodeGone"
-	CausePodGone       Cause = "PodGone"
-	CauseFenceReported Cause = "FenceConfirmed"
+	// CauseTargetReady: the target of a migration is prepared.
+	CauseTargetReady Cause = "TargetReady"
+	// CauseDeclined: the domain has not arrived at the target of a migration.
+	CauseDeclined Cause = "TargetDeclined"
 	// CauseStock: derived from the fields that stock KubeVirt wrote.
 	CauseStock Cause = "WrittenByKubeVirt"
+)
+
+// The other causes, each set by one event or reading.
+const (
+	causeClaimed       Cause = "PodIsPrepared"
+	causeOffered       Cause = "PodIsReady"
+	causeWithdrawn     Cause = "OfferWithdrawn"
+	causeAccepted      Cause = "NodeAccepted"
+	causeStarted       Cause = "GuestStarted"
+	causeMoveAsked     Cause = "MigrationAsked"
+	causeMoveBegun     Cause = "MigrationBegun"
+	causeAbortAsked    Cause = "AbortAsked"
+	causeStalled       Cause = "SwitchBrokeOff"
+	causeArrived       Cause = "GuestArrived"
+	causeFinalized     Cause = "MigrationFinalized"
+	causeReverted      Cause = "MigrationFailed"
+	causeCancelled     Cause = "MigrationCancelled"
+	causeStopAsked     Cause = "StopAsked"
+	causeEnded         Cause = "GuestEnded"
+	causeSilent        Cause = "NodeSilent"
+	causeReturned      Cause = "NodeReturned"
+	causeNodeGone      Cause = "NodeGone"
+	causePodGone       Cause = "PodGone"
+	causeFenceReported Cause = "FenceConfirmed"
 )
 
 // Result is the result of a command.

@@ -49,7 +49,7 @@ func TestRepeated_AdmittedAfterNextStep(t *testing.T) {
 func TestRepeated_FenceIsRefused(t *testing.T) {
 	fenced := lead(t, owned(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
 	untold := fenced
-	untold.Cause = handoff.CauseNone
+	untold.Cause = ""
 	for _, l := range []handoff.Lease{fenced, untold} {
 		for epoch, want := range map[uint64]error{l.Epoch - 1: handoff.ErrFenced, l.Epoch: handoff.ErrRefused} {
 			e := fence(nodeA, handoff.FenceConfirmed)

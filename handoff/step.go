@@ -138,10 +138,10 @@ func issued(l, n Lease) []Command {
 // goneOn are the causes of the steps that may follow an event under the same epoch
 // and leave its effect in place.
 var goneOn = map[Kind][]Cause{
-	Accept:   {CauseStarted},
-	Prepare:  {CauseTargetReady, CauseMoveBegun, CauseAbortAsked, CauseStalled},
-	Begin:    {CauseAbortAsked, CauseStalled},
-	TakeOver: {CauseFinalized},
+	Accept:   {causeStarted},
+	Prepare:  {CauseTargetReady, causeMoveBegun, causeAbortAsked, causeStalled},
+	Begin:    {causeAbortAsked, causeStalled},
+	TakeOver: {causeFinalized},
 }
 
 // applied reports whether the lease already shows the effect of the event. The sender

@@ -81,47 +81,47 @@ const (
 )
 
 var transitions = []transition{
-	{event: Claim, from: []State{Unclaimed, Claimed}, to: Claimed, cause: CauseClaimed, sender: Controller},
-	{event: Offer, from: []State{Unclaimed, Claimed, Fenced}, to: Offered, cause: CauseOffered, sender: Controller, epoch: true,
+	{event: Claim, from: []State{Unclaimed, Claimed}, to: Claimed, cause: causeClaimed, sender: Controller},
+	{event: Offer, from: []State{Unclaimed, Claimed, Fenced}, to: Offered, cause: causeOffered, sender: Controller, epoch: true,
 		when: offerable, change: func(l *Lease, e Event) { l.Holder = e.Node }},
-	{event: Withdraw, from: []State{Claimed, Offered}, to: Unclaimed, cause: CauseWithdrawn, sender: Controller, epoch: true,
+	{event: Withdraw, from: []State{Claimed, Offered}, to: Unclaimed, cause: causeWithdrawn, sender: Controller, epoch: true,
 		change: func(l *Lease, _ Event) { l.Holder = "" }},
-	{event: Accept, from: []State{Offered}, to: Owned, cause: CauseAccepted, sender: HolderNode,
+	{event: Accept, from: []State{Offered}, to: Owned, cause: causeAccepted, sender: HolderNode,
 		change: func(l *Lease, _ Event) { l.issue(CommandStart, l.Holder) }},
-	{event: Started, from: []State{Owned}, to: same, cause: CauseStarted, sender: HolderNode, when: starting,
+	{event: Started, from: []State{Owned}, to: same, cause: causeStarted, sender: HolderNode, when: starting,
 		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandStart) }},
 
-	{event: Prepare, from: []State{Owned}, to: Preparing, cause: CauseMoveAsked, sender: Controller, epoch: true,
+	{event: Prepare, from: []State{Owned}, to: Preparing, cause: causeMoveAsked, sender: Controller, epoch: true,
 		when: movable, change: prepare},
 	{event: Ready, from: []State{Preparing}, to: Prepared, cause: CauseTargetReady, sender: TargetNode},
-	{event: Begin, from: []State{Prepared}, to: Moving, cause: CauseMoveBegun, sender: HolderNode,
+	{event: Begin, from: []State{Prepared}, to: Moving, cause: causeMoveBegun, sender: HolderNode,
 		change: func(l *Lease, _ Event) { l.issue(CommandMigrateOut, l.Holder) }},
-	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: CauseCancelled, sender: Controller, epoch: true,
+	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: causeCancelled, sender: Controller, epoch: true,
 		when: tagged, change: moveEnds(ResultCancelled)},
-	{event: Abort, from: []State{Moving}, to: same, cause: CauseAbortAsked, sender: Controller,
+	{event: Abort, from: []State{Moving}, to: same, cause: causeAbortAsked, sender: Controller,
 		when: abortable, change: func(l *Lease, _ Event) { l.issue(CommandAbort, l.Holder) }},
-	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: CauseReverted, sender: HolderNode, epoch: true,
+	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: causeReverted, sender: HolderNode, epoch: true,
 		when: notStalled, change: moveEnds(ResultReverted)},
-	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: CauseArrived, sender: TargetNode, epoch: true,
+	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: causeArrived, sender: TargetNode, epoch: true,
 		change: takeOver},
-	{event: Finalize, from: []State{Arrived}, to: Owned, cause: CauseFinalized, sender: HolderNode,
+	{event: Finalize, from: []State{Arrived}, to: Owned, cause: causeFinalized, sender: HolderNode,
 		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandFinalize) }},
-	{event: Stall, from: []State{Moving}, to: same, cause: CauseStalled, sender: HolderNode,
+	{event: Stall, from: []State{Moving}, to: same, cause: causeStalled, sender: HolderNode,
 		when: notStalled, change: func(l *Lease, _ Event) { l.Stalled = true }},
 	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: TargetNode, epoch: true,
 		when: stalled, change: moveEnds(ResultReverted)},
 	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: TargetNode, epoch: true,
 		change: targetOut},
 
-	{event: Stop, from: []State{Owned, Arrived, Preparing, Prepared}, to: Releasing, cause: CauseStopAsked, sender: HolderNode, change: stop},
-	{event: Release, from: []State{Owned, Preparing, Prepared, Arrived, Releasing, Lost}, to: Released, cause: CauseEnded,
+	{event: Stop, from: []State{Owned, Arrived, Preparing, Prepared}, to: Releasing, cause: causeStopAsked, sender: HolderNode, change: stop},
+	{event: Release, from: []State{Owned, Preparing, Prepared, Arrived, Releasing, Lost}, to: Released, cause: causeEnded,
 		sender: HolderNode, epoch: true, when: notSwitching, change: release},
-	{event: Release, from: []State{Unclaimed, Claimed, Offered, Fenced}, to: Released, cause: CauseEnded,
+	{event: Release, from: []State{Unclaimed, Claimed, Offered, Fenced}, to: Released, cause: causeEnded,
 		sender: Controller, epoch: true, when: notSwitching, change: release},
 
-	{event: Suspect, from: []State{Owned, Moving, Arrived, Releasing}, to: Lost, cause: CauseSilent, sender: Controller, epoch: true,
+	{event: Suspect, from: []State{Owned, Moving, Arrived, Releasing}, to: Lost, cause: causeSilent, sender: Controller, epoch: true,
 		when: suspicious},
-	{event: Return, from: []State{Lost}, to: back, cause: CauseReturned, sender: HolderNode,
+	{event: Return, from: []State{Lost}, to: back, cause: causeReturned, sender: HolderNode,
 		change: func(l *Lease, _ Event) { l.Was = "" }},
 	{event: Fence, from: []State{Lost}, to: Fenced, sender: Controller, epoch: true,
 		when: holderMeant, change: holderOut},
@@ -271,7 +271,7 @@ func targetMeant(l Lease, e Event) string {
 }
 
 func evident(e Event) string {
-	if e.Evidence == nil || e.Evidence.cause() == CauseNone {
+	if e.Evidence == nil || e.Evidence.cause() == "" {
 		return "there is no evidence"
 	}
 	return ""

@@ -119,7 +119,7 @@ func TestTable_Sound(t *testing.T) {
 		if tr.to != same && tr.to != back {
 			into[tr.to] = true
 		}
-		if tr.cause == CauseNone && tr.event != Fence {
+		if tr.cause == "" && tr.event != Fence {
 			t.Errorf("%s has no cause", tr.event)
 		}
 	}

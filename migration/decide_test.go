@@ -118,7 +118,7 @@ func TestHandOff_OneChange(t *testing.T) {
 	}
 	deadline := metav1.NewTime(start.Add(5 * time.Minute))
 	want := handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: sourceNode, Target: targetNode, Tag: ourUID, Deadline: &deadline,
-		Cause: handoff.CauseMoveAsked,
+		Cause: "MigrationAsked",
 		Open:  []handoff.Command{{ID: "migrate-in/2", Kind: handoff.CommandMigrateIn, Epoch: 2, Node: targetNode, Tag: ourUID}}}
 	if d := cmp.Diff(want, l); d != "" {
 		t.Errorf("lease (-want +got):\n%s", d)

@@ -186,7 +186,7 @@ func TestDecide_HandoffIsOneWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	deadline := metav1.NewTime(now.Add(vmi.DefaultAcceptWithin))
-	if diff := cmp.Diff(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Cause: handoff.CauseOffered, Deadline: &deadline}, l); diff != "" {
+	if diff := cmp.Diff(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Cause: "PodIsReady", Deadline: &deadline}, l); diff != "" {
 		t.Errorf("lease (-want +got):\n%s", diff)
 	}
 	if got.Labels[v1.NodeNameLabel] != "node-a" || got.Status.NodeName != "node-a" {

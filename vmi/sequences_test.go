@@ -142,7 +142,7 @@ func TestOffer_NodeDiesAfterReport(t *testing.T) {
 
 // An object that has lost its status still has its released lease.
 func TestDecide_ReleasedLease(t *testing.T) {
-	s := vmi.Snapshot{VMI: guest(v1.Pending, lease(handoff.Lease{State: handoff.Released, Epoch: 3, Cause: handoff.CauseEnded}))}
+	s := vmi.Snapshot{VMI: guest(v1.Pending, lease(handoff.Lease{State: handoff.Released, Epoch: 3, Cause: "GuestEnded"}))}
 	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Failed || len(plan.Actions) > 0 {
 		t.Errorf("the plan is %s", plan)
 	}

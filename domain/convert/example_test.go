@@ -5,6 +5,8 @@ package convert_test
 import (
 	"errors"
 	"fmt"
+	"path"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,4 +71,65 @@ func ExampleConvertWith() {
 	d, err := convert.ConvertWith(exampleVMI(), exampleFacts(), append(convert.Passes(), owner))
 	fmt.Println(d.Description, err)
 	// Output: belongs to default <nil>
+}
+
+// The channels of a domain, and the files in the directory of its VMI, have fixed names, by which programs
+// beside it find them: a proxy of consoles and displays, a server of metrics, a redirector of USB devices.
+func ExampleConvert_names() {
+	vmi, facts := exampleVMI(), exampleFacts()
+	vmi.Spec.Domain.Devices.DownwardMetrics = &v1.DownwardMetrics{}
+	vmi.Spec.Domain.Devices.ClientPassthrough = &v1.ClientPassthroughDevices{}
+	facts.IOMMUFD = true
+	facts.Services.DownwardMetrics = true
+	facts.Cluster = convert.Cluster{FirmwareLog: true, FeatureGates: []string{"DownwardMetrics"}}
+	facts.SMBIOS = &convert.SMBIOS{Manufacturer: "Example", Product: "Cloud"}
+	d, err := convert.Convert(vmi, facts)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	in := func(name string) string { return path.Join(facts.Dir, name) }
+	for _, c := range d.Devices.Channels {
+		if c.Target.VirtIO.Name == convert.MetricsChannel {
+			fmt.Println("metrics:", c.Source.UNIX.Path == in(convert.MetricsSocket))
+		}
+	}
+	fmt.Println("open file of /dev/iommu:", d.IOMMUFD.FDGroup == convert.IOMMUFDGroup)
+	fmt.Println("console:", d.Devices.Serials[0].Source.UNIX.Path == in(convert.SerialSocket))
+	fmt.Println("display:", d.Devices.Graphics[0].VNC.Listeners[0].Socket.Socket == in(convert.VNCSocket))
+	fmt.Println("first USB device:", d.Devices.RedirDevs[0].Source.UNIX.Path == in(convert.USBSocket+"0"))
+	for _, a := range d.QEMUCommandline.Args {
+		if strings.Contains(a.Value, in(convert.FirmwareLog)) {
+			fmt.Println("firmware:", a.Value)
+		}
+	}
+	// Output:
+	// metrics: true
+	// open file of /dev/iommu: true
+	// console: true
+	// display: true
+	// first USB device: true
+	// firmware: file,id=firmwarelog,path=/var/lib/virtloom/guests/web/firmware.log
+}
+
+// Where are the devices of a domain, and how many can be hotplugged?
+func ExampleLayoutOf() {
+	d, err := convert.Convert(exampleVMI(), exampleFacts())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	l := convert.LayoutOf(d)
+	free := map[uint]convert.Bus{}
+	for _, b := range l.Buses {
+		if b.Model == "pcie-root-port" && !b.Fixed {
+			free[b.Index] = b
+		}
+	}
+	for _, p := range l.Places {
+		delete(free, p.Bus)
+	}
+	fmt.Println("disk root at", l.Places["ua-root"], "-", len(free), "ports for hotplug")
+	// Output:
+	// disk root at 0000:03:00.0 - 4 ports for hotplug
 }

@@ -106,3 +106,42 @@ func ExampleMonitor() {
 	// Shutoff Migrated <nil>
 	// Running Unknown <nil>
 }
+
+// The options of a migration are those of the cluster, over KubeVirt's defaults.
+func ExampleMigrationSettingsOf() {
+	vmi := movingVMI()
+	cluster := &v1.MigrationConfiguration{AllowPostCopy: new(true), ProgressTimeout: new(int64(60))}
+	for _, c := range []*v1.MigrationConfiguration{nil, cluster} {
+		s := migrate.MigrationSettingsOf(vmi, c)
+		fmt.Println("post-copy:", s.PostCopy, "- defaults:", s.ProgressTimeout == migrate.DefaultProgressTimeout,
+			s.CompletionPerGB == migrate.DefaultCompletionPerGB, s.MaxDowntime == migrate.DefaultMaxDowntime)
+		fmt.Println("budget with a disk of 20 GB:", s.Budget(migrate.MovingBytes(vmi, 20_000_000_000)))
+	}
+	// Output:
+	// post-copy: false - defaults: true true true
+	// budget with a disk of 20 GB: 52m30s
+	// post-copy: true - defaults: false true true
+	// budget with a disk of 20 GB: 52m30s
+}
+
+// A guest rewrites its memory as fast as it is copied. The detector finds that the rest has not become
+// smaller for a while, long before the budget is exceeded.
+func ExampleStallSettings() {
+	const mib = 1 << 20
+	settings := migrate.MigrationSettingsOf(movingVMI(), nil)
+	settings.Stall = &migrate.StallSettings{Margin: 0.04, Window: 40 * time.Second, Switchover: time.Minute, Alpha: 0.4, Possible: 1.5, Decay: 0.5, Completion: 2}
+	monitor := migrate.Monitor{Settings: settings, Bytes: 2048 * mib}
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	rest := []uint64{2048, 1000, 990, 1010, 1005, 990}
+	for pass, remaining := range rest {
+		elapsed := time.Duration(pass) * 11 * time.Second
+		advice := monitor.Observe(domain.Progress{
+			Active: true, Elapsed: elapsed, Iteration: uint64(pass + 1), Remaining: remaining * mib, BytesPerSecond: 100 * mib,
+		}, false, start.Add(elapsed))
+		if advice.Action != migrate.Carry {
+			fmt.Println("pass", pass+1, advice.Action, "-", advice.Why)
+		}
+	}
+	// Output:
+	// pass 6 Abort - migration does not converge: copying the rest takes 9.9s, the maximum downtime is 900ms
+}

@@ -180,7 +180,7 @@ func TestClaimsAt_ReplacedVolumes(t *testing.T) {
 	data := placed(v1.Running, moved(there, here, handoff.Prepare), replaces("data", "old", "new"), func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "old"}}
 	})
-	if got := status.ForTarget(data); got.Spec.Volumes[0].DataVolume.Name != "new" {
-		t.Errorf("volumes %+v", got.Spec.Volumes)
+	if got, err := status.ClaimsAt(data, here); err != nil || got.Spec.Volumes[0].DataVolume.Name != "new" {
+		t.Errorf("volumes %+v, %v", got.Spec.Volumes, err)
 	}
 }

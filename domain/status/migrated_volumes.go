@@ -35,12 +35,6 @@ func ClaimsAt(vmi *v1.VirtualMachineInstance, node string) (*v1.VirtualMachineIn
 	return withClaims(vmi, func(m v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo { return m.SourcePVCInfo }), nil
 }
 
-// ForTarget returns a copy of the VMI with the claims that its volumes have at the target of
-// its migration; see [ClaimsAt].
-func ForTarget(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
-	return withClaims(vmi, func(m v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo { return m.DestinationPVCInfo })
-}
-
 // withClaims returns a copy in which the replaced volumes have the claims that pick returns.
 func withClaims(vmi *v1.VirtualMachineInstance, pick func(v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo) *v1.VirtualMachineInstance {
 	out := vmi.DeepCopy()

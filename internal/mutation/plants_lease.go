@@ -30,7 +30,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestDiagram_MatchesTable$",
-		Old: "to: Offered, cause: CauseOffered, sender: Controller, epoch: true,", New: "to: Offered, cause: CauseOffered, sender: Controller,",
+		Old: "to: Offered, cause: causeOffered, sender: Controller, epoch: true,", New: "to: Offered, cause: causeOffered, sender: Controller,",
 	},
 	{
 		Name: "source for target when the guest arrives", File: "handoff/table.go", Package: "handoff", Run: "^TestMarshalJSON_Stable$",

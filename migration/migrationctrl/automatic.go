@@ -27,9 +27,6 @@ import (
 	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// ErrNameTaken means that the name of an automatic migration is taken by another VMI's.
-var ErrNameTaken = errors.New("migrationctrl: the migration's name is taken by a migration of another VMI")
-
 // readOnly makes a cache return its objects without a copy: no code here changes what it has read.
 const readOnly = client.UnsafeDisableDeepCopy
 
@@ -174,7 +171,7 @@ func (a automatic) recognise(ctx context.Context, s *evacuation.Standing) error 
 		return client.IgnoreNotFound(err) // it was deleted; its event will follow
 	}
 	if live.Spec.VMIName != s.Guest.Name {
-		return fmt.Errorf("%w: %s/%s (delete it)", ErrNameTaken, live.Namespace, live.Name)
+		return fmt.Errorf("migrationctrl: the migration's name is taken by a migration of another VMI: %s/%s (delete it)", live.Namespace, live.Name)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package migrationctrl
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -85,9 +84,6 @@ type DrainStay struct {
 	node string
 }
 
-// ErrNoNode means that the node to drain does not exist.
-var ErrNoNode = errors.New("migrationctrl: the Node does not exist")
-
 // PlanDrain predicts what would happen if the node were drained now: it runs the same decisions
 // on the cluster's current state, with a virtual clock. It reads from the caches, and writes
 // nothing.
@@ -115,7 +111,7 @@ func (c *picture) drain(sim *migrationsim.Sim, node string, a Assumptions) (*Dra
 		}
 	}
 	if err := sim.Drain(node); err != nil {
-		return nil, fmt.Errorf("%w: %q", ErrNoNode, node)
+		return nil, fmt.Errorf("migrationctrl: the Node does not exist: %q", node)
 	}
 	b := sim.Bound(guests...)
 	if err := sim.RunAll(begin.Add(cmp.Or(a.Horizon, 24*time.Hour))); err != nil {

@@ -4,6 +4,8 @@ package migrationctrl_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,4 +36,27 @@ func Example() {
 		return mgr.Start(ctx)
 	}
 	_ = start
+}
+
+// A program that empties a node first looks at the plan that "refdaemon plan drain -o json" prints.
+func ExampleDrainPlan() {
+	const printed = `{
+		"node": "node-1", "guests": 2, "makespanSeconds": 131, "lowerBoundSeconds": 130, "bound": "leaving node-1",
+		"moves": [{"namespace": "shop", "guest": "db", "target": "node-2", "candidates": ["node-2"], "endsSeconds": 131, "attempts": 1}],
+		"stays": [{"namespace": "shop", "guest": "cache", "reason": "EvictionStrategyNone", "message": "it is shut down with its Pod"}]
+	}`
+	var plan migrationctrl.DrainPlan
+	if err := json.Unmarshal([]byte(printed), &plan); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, m := range plan.Moves {
+		fmt.Println(m.Guest, "migrates to", m.Target, "within", time.Duration(m.Ends-m.Starts)*time.Second)
+	}
+	for _, s := range plan.Stays {
+		fmt.Println(s.Guest, "stays:", s.Message)
+	}
+	// Output:
+	// db migrates to node-2 within 2m11s
+	// cache stays: it is shut down with its Pod
 }

@@ -32,9 +32,21 @@ func ExampleFit() {
 	f = placement.Fit(pod, "node-1", []*corev1.Node{node("node-1", skylake), node("node-2"), spare})
 	fmt.Println(f.Text())
 	fmt.Println("can never fit:", f.Static())
+	for _, e := range f.Excluded {
+		switch e.Rule {
+		case placement.RuleSource:
+			continue // every VMI has to leave a node
+		case placement.RuleNodeSelector:
+			fmt.Println("label", e.Nodes, "with", e.What)
+		default:
+			fmt.Println(e.Text())
+		}
+	}
 	// Output:
 	// 0 of 3 nodes: 1 is the source, 2 lack label cpu-model.node.kubevirt.io/Skylake=true
 	// can never fit: true
 	// 0 of 3 nodes: 1 is the source, 1 lacks label cpu-model.node.kubevirt.io/Skylake=true, 1 is cordoned
 	// can never fit: false
+	// label [node-2] with [cpu-model.node.kubevirt.io/Skylake=true]
+	// 1 is cordoned
 }

@@ -44,12 +44,16 @@ func ExampleQueue() {
 	cancel()
 	_, err := q.Get(ctx)
 	fmt.Println(errors.Is(err, context.Canceled))
+	q.Close()
+	_, err = q.Get(context.Background())
+	fmt.Println(errors.Is(err, queue.ErrClosed))
 	// Output:
 	// back up bank/audit
 	// back up shop/orders
 	// back up bank/ledger
 	// back up shop/pictures
 	// 1 waits
+	// true
 	// true
 }
 

@@ -144,15 +144,15 @@ func (s scene) settle(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	reason, lease := "PodNotExists", handoff.Lease{}
 	switch s.phase {
 	case v1.Scheduling:
-		reason, lease = "GuestNotRunning", handoff.Lease{State: handoff.Claimed, Cause: handoff.CauseClaimed}
+		reason, lease = "GuestNotRunning", handoff.Lease{State: handoff.Claimed, Cause: "PodIsPrepared"}
 	case v1.Scheduled:
 		reason = "GuestNotRunning"
-		lease = handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: nodeOf(w), Cause: handoff.CauseOffered,
+		lease = handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: nodeOf(w), Cause: "PodIsReady",
 			Deadline: &metav1.Time{Time: time.Now().Add(time.Hour).Truncate(time.Second)}}
 	case v1.Running:
-		reason, lease = "", handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeOf(w), Cause: handoff.CauseStarted}
+		reason, lease = "", handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeOf(w), Cause: "GuestStarted"}
 	case v1.Succeeded, v1.Failed:
-		lease = handoff.Lease{State: handoff.Released, Epoch: 2, Cause: handoff.CauseEnded}
+		lease = handoff.Lease{State: handoff.Released, Epoch: 2, Cause: "GuestEnded"}
 	}
 	notReady(reason)(g)
 	if s.phase == v1.Running {
