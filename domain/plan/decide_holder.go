@@ -124,6 +124,7 @@ func (d holder) withoutGuest() error {
 	finalization(d).complete()
 	if d.startable() {
 		d.prove()
+		offer(d).defined()
 		if !d.hopeless() {
 			if report(d).hindered(true) {
 				return nil

@@ -29,6 +29,9 @@ func (d offer) decide() error {
 	}
 	d.notReceived()
 	d.prove()
+	if d.State == nil {
+		d.defined()
+	}
 	if !d.hopeless() && report(d).hindered(d.State == nil) {
 		return nil
 	}
@@ -57,6 +60,18 @@ func (d offer) notReceived() {
 		Reason: fmt.Sprintf("receiving a VMI from another cluster is not supported on node %s", d.Node),
 		Remedy: "receive it on a node with virt-handler, or recreate it without the annotation once it runs nowhere else",
 		Err:    domain.ErrUnsupported,
+	}
+}
+
+// defined makes the lack of a definition the PrepareError of a start: the caller has not done what
+// [Preparations] asks for.
+func (d offer) defined() {
+	if d.PrepareError != nil || d.Desired != nil {
+		return
+	}
+	d.PrepareError = &domain.Error{
+		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
+		Reason: fmt.Sprintf("its domain is not prepared on node %s", d.Node), Err: domain.ErrNotReady,
 	}
 }
 

@@ -4,6 +4,7 @@ package plan_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,5 +118,26 @@ func TestPreparations_ForgedOwnership(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestDecide_Unprepared has callers that have not done what Preparations asks for: nothing starts,
+// and the status says why.
+func TestDecide_Unprepared(t *testing.T) {
+	for name, l := range map[string]handoff.Lease{"offered": leased(offerHere), "accepted": leased(offerHere, acceptHere)} {
+		t.Run(name, func(t *testing.T) {
+			p, err := plan.Decide(proven(plan.Snapshot{Node: here, VMI: placed(v1.Scheduled, l)}), decideNow)
+			if err != nil || len(p.Actions) > 0 || p.RequeueAt == nil {
+				t.Fatalf("%+v, error %v", p, err)
+			}
+			if !slices.ContainsFunc(p.VMI.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+				return strings.Contains(c.Message, "not prepared on node "+here)
+			}) {
+				t.Errorf("conditions %+v", p.VMI.Status.Conditions)
+			}
+			if after, err := handoff.Of(p.VMI); err != nil || after.Epoch != l.Epoch || after.State != l.State {
+				t.Errorf("the lease became %+v, error %v", after, err)
+			}
+		})
 	}
 }
