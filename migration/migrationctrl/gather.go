@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -160,6 +161,9 @@ func (r gatherer) pods(ctx context.Context, s *migration.Snapshot) error {
 			s.SourcePod = p
 		}
 	}
+	if pods, err = r.withTarget(ctx, s, pods); err != nil {
+		return err
+	}
 	s.Launchers = pods
 	s.TargetPod = migration.TargetPod(pods, s.Migration.UID)
 	s.Targets = migration.TargetOwners(pods, s.Migration.UID)
@@ -173,6 +177,30 @@ func (r gatherer) pods(ctx context.Context, s *migration.Snapshot) error {
 		return err
 	}
 	return r.stateClaims(ctx, s)
+}
+
+// withTarget adds the target Pod, read live, where it must exist and the cache lacks it: the cache of
+// Pods may be behind that of migrations, such as after another controller has created the Pod, and a
+// migration whose Pod is gone fails.
+func (r gatherer) withTarget(ctx context.Context, s *migration.Snapshot, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	switch s.Migration.Status.Phase {
+	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationWaitingForSync, v1.MigrationSucceeded, v1.MigrationFailed:
+		return pods, nil
+	}
+	if s.Migration.IsDecentralizedSource() || migration.TargetPod(pods, s.Migration.UID) != nil {
+		return pods, nil
+	}
+	var live corev1.PodList
+	err := r.APIReader.List(ctx, &live, client.InNamespace(s.VMI.Namespace), client.MatchingLabels{v1.MigrationJobLabel: string(s.Migration.UID)})
+	if err != nil {
+		return nil, fmt.Errorf("migrationctrl: list the target Pods of %s/%s: %w", s.Migration.Namespace, s.Migration.Name, err)
+	}
+	for i := range live.Items {
+		if p := &live.Items[i]; metav1.IsControlledBy(p, s.VMI) {
+			pods = append(pods, p)
+		}
+	}
+	return pods, nil
 }
 
 // attachments reads the Pods that attach hotplugged volumes at the target.
