@@ -215,7 +215,7 @@ func (l Lease) Overdue(now time.Time) bool {
 // Party is a participant in a handoff.
 type Party string
 
-// The parties. It is nobody's turn once the VMI is released.
+// The parties. It is no party's turn once the VMI is released.
 const (
 	Nobody     Party = "nobody"
 	Controller Party = "controller"

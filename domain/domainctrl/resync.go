@@ -77,7 +77,7 @@ func (r resyncer) all(ctx context.Context) (map[types.NamespacedName]bool, error
 	keys := map[types.NamespacedName]bool{}
 	var errs []error
 	for _, st := range r.Informer.List() {
-		// A domain that is not known to be somebody else's may be ours.
+		// A domain that is not known to be foreign may be ours.
 		if key, named := keyOf(st.Name); named && (st.Ours() || st.Domain == nil) {
 			keys[key] = true
 		}

@@ -24,7 +24,7 @@ func changed(was, want *v1.VirtualMachineInstance) bool {
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
 
-// store writes the object as planned, in one patch that is refused if somebody else wrote in the
+// store writes the object as planned, in one patch that is refused if another client wrote in the
 // meantime what the plan depends on. The tasks of the pass then depend on the API server's answer.
 func (r actor) store(ctx context.Context, v pass) (observed, error) {
 	if !changed(v.vmi, v.plan.VMI) {

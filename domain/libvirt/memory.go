@@ -86,7 +86,7 @@ type heldMemory struct {
 
 // countHeld corrects the current memory of a domain whose devices hold more than it says: memory
 // that a guest uses before the call returns that hotplugs a device, libvirt 9.0 counts in the
-// device only, and never corrects it. A balloon that somebody else has inflated in a guest with
+// device only, and never corrects it. A balloon that another client has inflated in a guest with
 // such devices is not reported then.
 func countHeld(d *libvirtxml.Domain, text string) error {
 	if !strings.Contains(text, "<current ") || d.Memory == nil || d.CurrentMemory == nil {

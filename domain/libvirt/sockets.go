@@ -30,7 +30,7 @@ var systemSockets = []string{"/var/run/libvirt/libvirt-sock", "/var/run/libvirt/
 // others are [domain.ErrUnsupported]. The folder is Options.MigrationDir. In it the QEMU of an
 // arriving guest makes the sockets on which it listens, and the daemon and the QEMU of a leaving
 // guest connect to those of the proxy, so a folder that is made here belongs to the user that the
-// daemon runs QEMU as, and to nobody else (0700); root, as which the daemon and the proxy run,
+// daemon runs QEMU as, and to no other user (0700); root, as which the daemon and the proxy run,
 // needs no permission. An existing folder is left as it is.
 func (d *migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	const op = "find the sockets for a migration"

@@ -34,8 +34,8 @@ type target struct {
 
 // Listen opens a TCP port for each channel of the passage. Ports that are open for the same passage
 // remain; those of another migration under the same key, to another peer, or to folders that have
-// been replaced, are closed first. The sockets are looked up in the folders as they are now: nobody
-// can replace these later, nor can a descriptor in their paths come to mean another folder.
+// been replaced, are closed first. The sockets are looked up in the folders as they are now: these
+// cannot be replaced later, nor can a descriptor in their paths come to mean another folder.
 func (p *Proxy) Listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
 	at, err := p.listen(ctx, d)
 	if err != nil {

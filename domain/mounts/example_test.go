@@ -15,26 +15,26 @@ import (
 // exampleGuest is a VMI whose launcher Pod is on the node.
 var exampleGuest = mounts.Guest{UID: "5b6c1a2e", Pod: "8d0e6f31", User: 107, Group: 107}
 
-// newMounter makes the Mounter of a node with the directories of the launcher Pod.
-func newMounter(dir string) (*mounts.Mounter, error) {
+// newMounter makes the Mounter of a node with the directories of the launcher Pod, below a temporary one, and the
+// function that removes that.
+func newMounter() (_ *mounts.Mounter, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "mounts")
+	if err != nil {
+		return nil, nil, err
+	}
 	m := &mounts.Mounter{Pods: filepath.Join(dir, "pods"), Records: filepath.Join(dir, "records")}
 	shared := filepath.Join(m.Pods, string(exampleGuest.Pod), "volumes/kubernetes.io~empty-dir")
-	return m, errors.Join(os.MkdirAll(filepath.Join(shared, "hotplug-disks"), 0o755), os.MkdirAll(filepath.Join(shared, "container-disks"), 0o755))
+	return m, func() { _ = os.RemoveAll(dir) }, errors.Join(os.MkdirAll(filepath.Join(shared, "hotplug-disks"), 0o755), os.MkdirAll(filepath.Join(shared, "container-disks"), 0o755))
 }
 
 // A volume is hotplugged. Its attachment Pod has not reached the node yet, so the caller retries.
 func ExampleMounter_Plug() {
-	dir, err := os.MkdirTemp("", "mounts")
+	m, remove, err := newMounter()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
-	m, err := newMounter(dir)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	defer remove()
 	attach := func(disk mounts.Plugged) {
 		fmt.Println("attach", disk.Path)
 		if disk.Major != 0 || disk.Minor != 0 {
@@ -59,17 +59,12 @@ func ExampleMounter_Plug() {
 
 // The image of spec.volumes[0] is mounted once its container runs.
 func ExampleMounter_ContainerDisk() {
-	dir, err := os.MkdirTemp("", "mounts")
+	m, remove, err := newMounter()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
-	m, err := newMounter(dir)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	defer remove()
 	_, err = m.ContainerDisk(exampleGuest, mounts.ContainerDisk{Index: 0})
 	fmt.Println(errors.Is(err, domain.ErrNotReady))
 

@@ -366,7 +366,7 @@ func sparse(path string, bytes int64, maker string) error {
 	if err := f.Truncate(bytes); err != nil {
 		return err
 	}
-	// A link, unlike a rename, never replaces a disk that somebody made meanwhile.
+	// A link, unlike a rename, never replaces a disk that was made meanwhile.
 	err = unix.Linkat(unix.AT_FDCWD, itself(f), dir, filepath.Base(path), unix.AT_SYMLINK_FOLLOW)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

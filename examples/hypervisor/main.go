@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command hypervisor is a node agent for a hypervisor that nobody else has: the map
+// Command hypervisor is a node agent for a hypervisor of its own: the map
 // of package mapdriver beside it, which runs no real guests.
 //
 // It is what refdaemon node is without libvirt: the controller of package domainctrl

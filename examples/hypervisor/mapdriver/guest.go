@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// guest is a domain, with its definition as XML, which nobody shares.
+// guest is a domain, with its own copy of the definition, as XML.
 type guest struct {
 	domain.State
 	definition string
