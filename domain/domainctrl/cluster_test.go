@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 func TestClusterObjects_Read(t *testing.T) {
@@ -84,7 +85,7 @@ func kubevirt(name string, age time.Duration, emulation bool) *v1.KubeVirt {
 func settings(t *testing.T, objects ...client.Object) (*domainctrl.ClusterSettings, *counting, *clocktesting.FakePassiveClock) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, v1.AddToScheme(scheme))
+	domainfixture.Must(t, v1.AddToScheme(scheme))
 	reader := &counting{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 	now := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	return &domainctrl.ClusterSettings{Reader: reader, Clock: now}, reader, now

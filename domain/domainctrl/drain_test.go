@@ -13,6 +13,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -98,11 +99,11 @@ func drainedInVain(t *testing.T, p *pair) {
 	stop()
 	p.get(t, vmi)
 	l, err := handoff.Of(vmi)
-	must(t, err)
+	domainfixture.Must(t, err)
 	if l.State != handoff.Owned || l.Holder != p.a.name || !reverted(l, "job") || !p.a.running(vmi) {
 		t.Errorf("the agent has ended and left the lease at %s of %s; the guest is %+v", l.State, l.Holder, p.a.state(vmi))
 	}
-	says(t, errors.New(vmi.Status.MigrationState.FailureReason), "Live migration has been aborted", "the node agent of "+p.a.name)
+	domainfixture.Says(t, errors.New(vmi.Status.MigrationState.FailureReason), "Live migration has been aborted", "the node agent of "+p.a.name)
 	p.a.start(t)
 	p.staysOn(t, vmi, "the node agent of")
 }

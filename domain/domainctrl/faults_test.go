@@ -21,6 +21,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -153,7 +154,7 @@ func removedByForce(t *testing.T, p *pair) {
 	vmi := p.create(t, "guest")
 	p.offer(t, vmi, p.a)
 	p.runsOn(t, vmi, p.a)
-	must(t, p.remove(t.Context(), vmi))
+	domainfixture.Must(t, p.remove(t.Context(), vmi))
 	eventually(t, "nothing to be left", func() bool { return p.a.empty(vmi) })
 	if p.a.Calls("Destroy") > 0 {
 		t.Error("the guest was not asked to shut down")
@@ -166,7 +167,7 @@ func recreated(t *testing.T, p *pair) {
 	p.offer(t, first, p.a)
 	p.runsOn(t, first, p.a)
 	stop()
-	must(t, p.remove(t.Context(), first))
+	domainfixture.Must(t, p.remove(t.Context(), first))
 	second := p.create(t, "guest")
 	p.offer(t, second, p.a)
 	p.a.start(t)
@@ -184,15 +185,15 @@ func somebodyElses(t *testing.T, p *pair) {
 	vmi := p.create(t, "guest")
 	name := domain.Name(vmi.Namespace, vmi.Name)
 	def := minimal(name)
-	must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: def}))
+	domainfixture.Must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: name, Definition: def}))
 	p.a.start(t)
 	p.offer(t, vmi, p.a)
 	p.until(t, "a condition", vmi, func(handoff.Lease) bool { return synchronized(vmi) == corev1.ConditionFalse })
 	if st := p.a.state(vmi); st == nil || st.UUID != def.UUID || st.Status != domain.StatusRunning {
 		t.Fatalf("the domain is %+v", st)
 	}
-	must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Destroy, Domain: name}))
-	must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Undefine, Domain: name}))
+	domainfixture.Must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Destroy, Domain: name}))
+	domainfixture.Must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Undefine, Domain: name}))
 	p.runsOn(t, vmi, p.a)
 }
 
@@ -210,7 +211,7 @@ func wentMeanwhile(t *testing.T, p *pair) {
 	if _, err := p.a.workspace().Prepare(t.Context(), vmi, domain.Host{Arch: "x86_64"}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, p.remove(t.Context(), vmi))
+	domainfixture.Must(t, p.remove(t.Context(), vmi))
 	p.a.start(t)
 	eventually(t, "nothing to be left", func() bool { return p.a.empty(vmi) })
 }
@@ -236,8 +237,8 @@ func brokenLease(t *testing.T, p *pair) {
 	was := vmi.Annotations[handoff.Annotation]
 	base := vmi.DeepCopy()
 	vmi.Annotations[handoff.Annotation] = "{"
-	must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
-	must(t, p.Delete(t.Context(), vmi.DeepCopy()))
+	domainfixture.Must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
+	domainfixture.Must(t, p.Delete(t.Context(), vmi.DeepCopy()))
 	before := p.a.Calls("Get")
 	eventually(t, "a few more looks", func() bool { return p.a.Calls("Get") > before+3 })
 	if !p.a.running(vmi) {
@@ -245,7 +246,7 @@ func brokenLease(t *testing.T, p *pair) {
 	}
 	base = vmi.DeepCopy()
 	vmi.Annotations[handoff.Annotation] = was
-	must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
+	domainfixture.Must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
 	p.until(t, "the guest to end", vmi, func(l handoff.Lease) bool { return l.State == handoff.Released })
 }
 
@@ -257,7 +258,7 @@ func lostLease(t *testing.T, p *pair) {
 	p.runsOn(t, vmi, p.a)
 	base := vmi.DeepCopy()
 	delete(vmi.Annotations, handoff.Annotation)
-	must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
+	domainfixture.Must(t, p.Patch(t.Context(), vmi, client.MergeFrom(base)))
 	eventually(t, "the domain to follow", func() bool { return p.a.state(vmi).Metadata.Epoch == 0 })
 	p.move(t, vmi, p.b, "job")
 	p.runsOn(t, vmi, p.b)
@@ -337,7 +338,7 @@ func stalledAndNotLeft(t *testing.T, p *pair) {
 func stalledAndArrived(t *testing.T, p *pair) {
 	vmi := stall(t, p, func(name string) {
 		p.b.LoseEvents(true)
-		must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: name, DestinationURI: p.b.uri()}))
+		domainfixture.Must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: name, DestinationURI: p.b.uri()}))
 		// The source node goes down before it learns that.
 		p.a.SetState(name, domain.StatusShutoff, domain.ReasonUnknown)
 	})
@@ -354,7 +355,7 @@ func cannotStart(t *testing.T, p *pair) {
 	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = reported }
 	p.a.start(t)
 	p.offer(t, vmi, p.a)
-	says(t, errors.New(<-reported.notes), "SyncFailed", p.a.name, "Start", "no memory left")
+	domainfixture.Says(t, errors.New(<-reported.notes), "SyncFailed", p.a.name, "Start", "no memory left")
 	free()
 	p.runsOn(t, vmi, p.a)
 }
@@ -365,7 +366,7 @@ func lostConnection(t *testing.T, p *pair) {
 	p.offer(t, vmi, p.a)
 	p.runsOn(t, vmi, p.a)
 	p.a.Disconnect()
-	must(t, p.Delete(t.Context(), vmi.DeepCopy()))
+	domainfixture.Must(t, p.Delete(t.Context(), vmi.DeepCopy()))
 	before := p.a.Calls("MigrationProgress")
 	eventually(t, "a few looks in vain", func() bool { return p.a.Calls("MigrationProgress") > before+2 })
 	if p.get(t, vmi); vmi.Status.Phase != v1.Running {

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -26,7 +27,7 @@ func (p *pair) options(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*
 	p.get(t, vmi)
 	was := vmi.DeepCopy()
 	edit(vmi.Status.MigrationState.VMIMConfigurationOptions)
-	must(t, p.Patch(t.Context(), vmi, client.MergeFrom(was)))
+	domainfixture.Must(t, p.Patch(t.Context(), vmi, client.MergeFrom(was)))
 }
 
 func unlimited(o *v1.VMIMConfigurationOptions) { o.BandwidthPerMigration = nil }

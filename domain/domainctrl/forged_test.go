@@ -17,6 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -107,8 +108,8 @@ func forgedDomain(t *testing.T, p *pair) {
 	p.offer(t, victim, p.a)
 	p.runsOn(t, victim, p.a)
 	def := minimal(domain.Name(p.ns, "mine"))
-	must(t, domain.PutMetadata(def, domain.Metadata{Namespace: p.ns, Name: "mine", UID: victim.UID, Epoch: 1}))
-	must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}))
+	domainfixture.Must(t, domain.PutMetadata(def, domain.Metadata{Namespace: p.ns, Name: "mine", UID: victim.UID, Epoch: 1}))
+	domainfixture.Must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}))
 	mine := &v1.VirtualMachineInstance{}
 	mine.Namespace, mine.Name = p.ns, "mine"
 	eventually(t, "the domain without an object to end", func() bool { return p.a.state(mine) == nil })
@@ -142,9 +143,9 @@ func podGoneAtTheStart(t *testing.T, p *pair) {
 	p.forge(t, vmi, func(vmi *v1.VirtualMachineInstance) { placeOn(vmi, p.a) }, handoff.Event{Kind: handoff.Offer, Node: p.a.name})
 	r.Caches = staleWith(r, p.launcherPod(t, vmi, p.a.name, ""))
 	var pods corev1.PodList
-	must(t, p.List(t.Context(), &pods, client.InNamespace(p.ns)))
+	domainfixture.Must(t, p.List(t.Context(), &pods, client.InNamespace(p.ns)))
 	for i := range pods.Items {
-		must(t, p.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
+		domainfixture.Must(t, p.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
 	}
 	for range 3 {
 		pass(t, r, vmi)
@@ -157,7 +158,7 @@ func madeAnew(t *testing.T, p *pair) {
 	vmi := p.create(t, "guest")
 	p.offer(t, vmi, p.a)
 	p.runsOn(t, vmi, p.a)
-	must(t, p.remove(t.Context(), vmi))
+	domainfixture.Must(t, p.remove(t.Context(), vmi))
 	again := p.create(t, "guest")
 	p.offer(t, again, p.a)
 	p.runsOn(t, again, p.a)
@@ -175,9 +176,9 @@ func podOfARunningGuest(t *testing.T, p *pair) {
 	p.offer(t, vmi, p.a)
 	p.runsOn(t, vmi, p.a)
 	var pods corev1.PodList
-	must(t, p.List(t.Context(), &pods, client.InNamespace(p.ns)))
+	domainfixture.Must(t, p.List(t.Context(), &pods, client.InNamespace(p.ns)))
 	for i := range pods.Items {
-		must(t, p.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
+		domainfixture.Must(t, p.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
 	}
 	stop()
 	_, r := p.a.agent(t)

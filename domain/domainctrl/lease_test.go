@@ -19,6 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -140,10 +141,10 @@ func answeredOtherwise(t *testing.T, p *pair) {
 	r := p.a.slow(t, func(r *domainctrl.Reconciler, _ func()) {
 		r.Client = afterPatch{r.Client, func(stored *v1.VirtualMachineInstance) {
 			l, err := handoff.Of(stored)
-			must(t, err)
+			domainfixture.Must(t, err)
 			l, _, err = handoff.Step(l, handoff.Event{Kind: handoff.Suspect, Node: p.a.name, Epoch: l.Epoch}, time.Now())
-			must(t, err)
-			must(t, handoff.Put(stored, l))
+			domainfixture.Must(t, err)
+			domainfixture.Must(t, handoff.Put(stored, l))
 		}}
 		r.APIReader = afterGet{r.APIReader, func() { starts = append(starts, p.a.Calls(string(domain.Start))) }}
 	})
@@ -293,7 +294,7 @@ func fencedAway(t *testing.T, p *pair) {
 func fencedAndArrived(t *testing.T, p *pair) {
 	vmi := begun(t, p)
 	see := p.b.Inject(memory.Fault{Call: "Get", Err: errors.New("not now")})
-	must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: domain.Name(vmi.Namespace, vmi.Name), DestinationURI: p.b.uri()}))
+	domainfixture.Must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: domain.Name(vmi.Namespace, vmi.Name), DestinationURI: p.b.uri()}))
 	p.a.SetState(domain.Name(vmi.Namespace, vmi.Name), domain.StatusShutoff, domain.ReasonUnknown)
 	p.fence(t, vmi, p.a)
 	see()

@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 func TestReconciler_MissingFields(t *testing.T) {
-	says(t, (&domainctrl.Reconciler{}).SetupWithManager(nil),
+	domainfixture.Says(t, (&domainctrl.Reconciler{}).SetupWithManager(nil),
 		"NodeName", "Transport", "Hypervisor", "Workspace", "Client", "APIReader", "Caches")
 }
 
@@ -70,7 +71,7 @@ func TestVolumeClaims_Unusable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reader := fake.NewClientBuilder().WithObjects(tt.objects...).Build()
 			_, err := domainctrl.VolumeClaims{Reader: reader}.Locate(t.Context(), "ns", "data")
-			says(t, err, tt.words...)
+			domainfixture.Says(t, err, tt.words...)
 		})
 	}
 }

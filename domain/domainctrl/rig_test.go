@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +32,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
@@ -57,31 +57,11 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{Rig: rigtest.New(t), scheme: runtime.NewScheme()}
-	must(t, errors.Join(clientgoscheme.AddToScheme(c.scheme), v1.AddToScheme(c.scheme)))
+	domainfixture.Must(t, errors.Join(clientgoscheme.AddToScheme(c.scheme), v1.AddToScheme(c.scheme)))
 	var err error
 	c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme})
-	must(t, err)
+	domainfixture.Must(t, err)
 	return c
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// says checks that err holds every word.
-func says(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("there is no error")
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the error does not say %q: %v", w, err)
-		}
-	}
 }
 
 // node is the part of a node that outlives its agent.
@@ -106,7 +86,7 @@ func newPair(t *testing.T, c *cluster) *pair {
 	t.Helper()
 	n := c.names.Add(1)
 	p := &pair{cluster: c, ns: fmt.Sprintf("test-%d", n)}
-	must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.ns}}))
+	domainfixture.Must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.ns}}))
 	for i, at := range []**node{&p.a, &p.b} {
 		name := fmt.Sprintf("node-%d-%c", n, 'a'+i)
 		*at = &node{Hypervisor: memory.New(name), name: name, port: 1000 + i, root: t.TempDir(), c: c}
@@ -137,9 +117,9 @@ func (n *node) agent(t *testing.T) (ctrl.Manager, *domainctrl.Reconciler) {
 		Scheme: n.c.scheme, Logger: log, Metrics: server.Options{BindAddress: "0"}, GracefulShutdownTimeout: &grace,
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
-	must(t, err)
+	domainfixture.Must(t, err)
 	caches, err := domainctrl.NewCaches(n.c.Config(rig.NodeUser(n.name)), n.c.scheme, n.name)
-	must(t, err)
+	domainfixture.Must(t, err)
 	r := &domainctrl.Reconciler{
 		NodeName: n.name, Transport: domain.DirectTransport{Address: "127.0.0.1", Port: n.port}, Hypervisor: n.Hypervisor, Workspace: n.workspace(),
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
@@ -147,7 +127,7 @@ func (n *node) agent(t *testing.T) (ctrl.Manager, *domainctrl.Reconciler) {
 	if n.edit != nil {
 		n.edit(r)
 	}
-	must(t, r.SetupWithManager(mgr))
+	domainfixture.Must(t, r.SetupWithManager(mgr))
 	return mgr, r
 }
 
@@ -211,8 +191,8 @@ func (p *pair) create(t *testing.T, name string) *v1.VirtualMachineInstance {
 			Volumes: []v1.Volume{{Name: "seed", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "user"}}}},
 		},
 	}
-	must(t, p.Client.Create(t.Context(), vmi))
-	t.Cleanup(func() { must(t, p.remove(context.Background(), vmi)) })
+	domainfixture.Must(t, p.Client.Create(t.Context(), vmi))
+	t.Cleanup(func() { domainfixture.Must(t, p.remove(context.Background(), vmi)) })
 	return vmi
 }
 
@@ -229,7 +209,7 @@ func (p *pair) remove(ctx context.Context, vmi *v1.VirtualMachineInstance) error
 // change edits the stored object until it is stored, as a controller would.
 func (p *pair) change(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstance, handoff.Lease) error) {
 	t.Helper()
-	must(t, wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	domainfixture.Must(t, wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
 		if err := p.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); err != nil {
 			return false, err
 		}
@@ -284,7 +264,7 @@ func (p *pair) launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance, node st
 	if job != "" {
 		pod.Labels[v1.MigrationJobLabel] = string(job)
 	}
-	must(t, p.Client.Create(t.Context(), pod))
+	domainfixture.Must(t, p.Client.Create(t.Context(), pod))
 	return pod
 }
 
@@ -347,9 +327,9 @@ func (p *pair) runsOn(t *testing.T, vmi *v1.VirtualMachineInstance, n *node) {
 // finish deletes the VMI and waits until nothing of it is left.
 func (p *pair) finish(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
-	must(t, p.Delete(t.Context(), vmi.DeepCopy()))
+	domainfixture.Must(t, p.Delete(t.Context(), vmi.DeepCopy()))
 	p.until(t, "the guest to end", vmi, func(l handoff.Lease) bool { return l.State == handoff.Released && vmi.IsFinal() })
-	must(t, p.remove(t.Context(), vmi))
+	domainfixture.Must(t, p.remove(t.Context(), vmi))
 	eventually(t, "nothing to be left on the nodes", func() bool { return p.a.empty(vmi) && p.b.empty(vmi) })
 }
 
@@ -362,7 +342,7 @@ func ignoreConflict(err error) error {
 
 func (p *pair) get(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
-	must(t, p.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
+	domainfixture.Must(t, p.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
 }
 
 // minimal is a domain without an owner.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
@@ -132,7 +133,7 @@ func hangs(t *testing.T, p *pair) {
 	p.runsOn(t, second, p.a)
 	p.migrate(t, second, briefly)
 	p.until(t, "the second to be given up", second, func(l handoff.Lease) bool { return l.State == handoff.Owned && reverted(l, "job") })
-	says(t, errors.New(second.Status.MigrationState.FailureReason), tookTooLong)
+	domainfixture.Says(t, errors.New(second.Status.MigrationState.FailureReason), tookTooLong)
 	free()
 	p.until(t, "the first to be given up", first, func(l handoff.Lease) bool { return l.State == handoff.Owned && reverted(l, "job") })
 }
@@ -185,7 +186,7 @@ func cannotListen(t *testing.T, p *pair) {
 		m := vmi.Status.MigrationState
 		return l.State == handoff.Preparing && m.FailureReason != "" && !m.Failed
 	})
-	says(t, errors.New(vmi.Status.MigrationState.FailureReason), "no port is free", p.a.name)
+	domainfixture.Says(t, errors.New(vmi.Status.MigrationState.FailureReason), "no port is free", p.a.name)
 	p.runsOn(t, vmi, p.b)
 }
 
@@ -196,7 +197,7 @@ func cannotDial(t *testing.T, p *pair) {
 	p.start(t)
 	vmi := p.leaving(t, 0, asItLikes)
 	p.until(t, "the migration to end", vmi, func(l handoff.Lease) bool { return l.State == handoff.Owned && reverted(l, "job") })
-	says(t, errors.New(vmi.Status.MigrationState.FailureReason), "no route to host", p.b.name)
+	domainfixture.Says(t, errors.New(vmi.Status.MigrationState.FailureReason), "no route to host", p.b.name)
 	if n := p.a.Calls("Migrate"); n != 0 {
 		t.Errorf("the hypervisor was asked %d times to move it", n)
 	}

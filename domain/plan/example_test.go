@@ -96,18 +96,26 @@ func printEvent(e plan.Event) {
 	fmt.Printf("  event %s: %s\n", e.Reason, e.Message)
 }
 
+// startedNode returns a node that has started a VMI which it was offered, and has noticed that.
+func startedNode(now time.Time) (*exampleNode, error) {
+	s, err := exampleSnapshot()
+	if err != nil {
+		return nil, err
+	}
+	n := &exampleNode{memory.New(s.Node), s}
+	return n, errors.Join(n.pass(now), n.pass(now))
+}
+
 // A node starts a VMI that it was offered, reports that it runs, and then that it has failed.
 func ExampleDecide() {
-	s, err := exampleSnapshot()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	n, err := startedNode(now)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	n := exampleNode{memory.New(s.Node), s}
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	err = errors.Join(n.pass(now), n.pass(now))
 	n.Crash(n.Desired.Name)
-	fmt.Println(errors.Join(err, n.pass(now)))
+	fmt.Println(n.pass(now))
 	// Output:
 	// Offered: phase Scheduled
 	//   Start shop_web (the VMI is assigned to this node)
@@ -122,14 +130,12 @@ func ExampleDecide() {
 // A pause lasts until the user ends it: the passes in between keep it, and reflect it in the
 // status.
 func ExampleDecideRequest() {
-	s, err := exampleSnapshot()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	n, err := startedNode(now)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	n := exampleNode{memory.New(s.Node), s}
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	err = errors.Join(n.pass(now), n.pass(now))
 	for _, verb := range []plan.RequestVerb{
 		plan.RequestPause, plan.RequestSoftReboot, plan.RequestUnpause, plan.RequestReset, plan.RequestFreeze,
 	} {

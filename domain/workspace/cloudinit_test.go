@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 // sshKey is a credential of a Secret with one of both propagation methods.
@@ -97,5 +98,5 @@ func TestCloudInit_UnreadableCredential(t *testing.T) {
 	w.Objects = objects{"secret/ns/first": {"a": "k"}}
 	vmi.Spec.Volumes = []v1.Volume{volumeOf(v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "x"}})}
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "spec.accessCredentials[1].sshPublicKey.source.secret.secretName", "second", "create it")
+	domainfixture.Says(t, err, "spec.accessCredentials[1].sshPublicKey.source.secret.secretName", "second", "create it")
 }

@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 // objects are ConfigMaps and Secrets in memory: cm/NAME or secret/NAME, then key.
@@ -204,7 +205,7 @@ func TestConfigDisks_Invalid(t *testing.T) {
 			vmi := guest("uid-1", tt.volume)
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "conf"}}
 			f, err := w.Prepare(t.Context(), vmi, kvmHost)
-			says(t, err, append(tt.words, "VirtualMachineInstance ns/guest", "spec.volumes[0].")...)
+			domainfixture.Says(t, err, append(tt.words, "VirtualMachineInstance ns/guest", "spec.volumes[0].")...)
 			var of *domain.Error
 			if !errors.As(err, &of) || of.Remedy == "" {
 				t.Errorf("the error has no remedy: %v", err)
@@ -218,7 +219,7 @@ func TestConfigDisks_Invalid(t *testing.T) {
 
 func TestConfigDisks_NoAccessToObjects(t *testing.T) {
 	_, err := newWorkspace(t).Prepare(t.Context(), guest("uid-1", configMapVolume(v1.ConfigMapVolumeSource{Optional: yes()})), kvmHost)
-	says(t, err, "ns/guest", "configMap.name", "configure")
+	domainfixture.Says(t, err, "ns/guest", "configMap.name", "configure")
 }
 
 // forbidding lets the agent read nothing.
@@ -245,7 +246,7 @@ func TestWorkspace_SecretThatAgentsMayNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.Prepare(t.Context(), guest("uid-1", volumeOf(source)), kvmHost)
-			says(t, err, "ns/guest", `agents may not read Secret "s"`, "bind ClusterRole virtloom-node-secrets to them in namespace ns")
+			domainfixture.Says(t, err, "ns/guest", `agents may not read Secret "s"`, "bind ClusterRole virtloom-node-secrets to them in namespace ns")
 			if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "request") {
 				t.Errorf("%v", err)
 			}

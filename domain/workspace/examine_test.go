@@ -18,6 +18,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 func write(t *testing.T, path string, bytes []byte) string {
@@ -133,7 +134,7 @@ func TestEphemeral_NeedsClaimWithDisk(t *testing.T) {
 				volume.Ephemeral.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: row.claim}
 			}
 			_, err := w.Prepare(t.Context(), guest("uid-1", volume), kvmHost)
-			says(t, err, append(row.words, "ns/guest", "spec.volumes[0].ephemeral")...)
+			domainfixture.Says(t, err, append(row.words, "ns/guest", "spec.volumes[0].ephemeral")...)
 			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 				t.Errorf("the claim has %v, %v", left, err)
 			}
@@ -296,7 +297,7 @@ func TestGrow_DiskInUse(t *testing.T) {
 	}
 	w.Claims = claims{"c": {Path: dir, Bytes: 4 << 20}}
 	_, err = w.Prepare(t.Context(), guest("uid-1", claimed("c")), kvmHost)
-	says(t, err, "ns/guest", "persistentVolumeClaim.claimName", "cannot grow", "lock", "nothing else uses the disk")
+	domainfixture.Says(t, err, "ns/guest", "persistentVolumeClaim.claimName", "cannot grow", "lock", "nothing else uses the disk")
 	if size(t, path) != 1<<20 {
 		t.Errorf("%d bytes", size(t, path))
 	}

@@ -10,18 +10,19 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 func TestWorkspaceLock_OneAgent(t *testing.T) {
 	w := &workspace.Workspace{Root: filepath.Join(t.TempDir(), "state")}
 	unlock, err := w.Lock(t.Context())
-	must(t, err)
+	domainfixture.Must(t, err)
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
 	second := &workspace.Workspace{Root: w.Root}
 	_, err = second.Lock(given)
-	says(t, err, "another agent", fmt.Sprintf("process %d", os.Getpid()), w.Root)
+	domainfixture.Says(t, err, "another agent", fmt.Sprintf("process %d", os.Getpid()), w.Root)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want why it waits no longer", err)
 	}
@@ -33,13 +34,13 @@ func TestWorkspaceLock_OneAgent(t *testing.T) {
 		}
 		waited <- err
 	}()
-	must(t, unlock())
-	must(t, <-waited)
+	domainfixture.Must(t, unlock())
+	domainfixture.Must(t, <-waited)
 }
 
 func TestWorkspaceLock_Fails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	domainfixture.Must(t, os.WriteFile(file, nil, 0o600))
 	for name, root := range map[string]string{
 		"its root cannot be made":  filepath.Join(file, "state"),
 		"its lock is no such file": lockIsADirectory(t),
@@ -55,6 +56,6 @@ func TestWorkspaceLock_Fails(t *testing.T) {
 func lockIsADirectory(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(root, "agent.lock"), 0o700))
+	domainfixture.Must(t, os.Mkdir(filepath.Join(root, "agent.lock"), 0o700))
 	return root
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 // pods are the disks that Pods hold for VMIs, by the name of the volume.
@@ -65,7 +66,7 @@ func TestContainerDisk_PodImageIsOverlayBase(t *testing.T) {
 	w.Volumes, w.Images = held, nil
 	vmi := guest("uid-1", containerDisk("img"))
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "ns/guest", "spec.volumes[0].containerDisk", "not ready")
+	domainfixture.Says(t, err, "ns/guest", "spec.volumes[0].containerDisk", "not ready")
 	if !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("a container that is not up yet: %v", err)
 	}
@@ -130,7 +131,7 @@ func TestNetworks_NotReady(t *testing.T) {
 	vmi := guest("uid-1")
 	vmi.Spec.Networks = []v1.Network{{Name: "blue"}}
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "ns/guest", `waiting for network "blue"`)
+	domainfixture.Says(t, err, "ns/guest", `waiting for network "blue"`)
 	if !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("%v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
@@ -23,7 +24,7 @@ func firmwareDir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range names {
-		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		domainfixture.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	return dir
 }
@@ -56,7 +57,7 @@ func TestFirmware_FoundOnNode(t *testing.T) {
 			dir := firmwareDir(t, tt.files...)
 			w := &workspace.Workspace{Root: t.TempDir(), FirmwareDirs: []string{firmwareDir(t), dir}}
 			f, err := w.Prepare(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, domain.Host{Arch: tt.arch, KVM: true})
-			must(t, err)
+			domainfixture.Must(t, err)
 			for _, image := range []*convert.FirmwareImage{&tt.want.SecureBoot, &tt.want.Plain, &tt.want.SEV, &tt.want.SNP, &tt.want.TDX, &tt.want.TDXSecureBoot} {
 				for _, path := range []*string{&image.Code, &image.Vars} {
 					if *path != "" {
@@ -81,7 +82,7 @@ func TestWorkspace_FactsOfNodeAndCluster(t *testing.T) {
 		DedicatedCPUs: func(context.Context, *v1.VirtualMachineInstance) ([]uint, error) { return []uint{4, 5}, nil }}
 
 	f, err := w.Prepare(t.Context(), vmi, host)
-	must(t, err)
+	domainfixture.Must(t, err)
 	if diff := cmp.Diff(host.Cells, f.Cells); diff != "" || f.SMBIOS == nil || f.SMBIOS.Product != "cloud" || !f.Cluster.NoSerialConsoleLog || f.CPUs != nil {
 		t.Errorf("facts: %+v; cells (-want +got):\n%s", f, diff)
 	}
@@ -91,8 +92,8 @@ func TestWorkspace_FactsOfNodeAndCluster(t *testing.T) {
 	}
 	w.DedicatedCPUs = func(context.Context, *v1.VirtualMachineInstance) ([]uint, error) { return nil, errors.New("no cpuset") }
 	_, err = w.Prepare(t.Context(), vmi, host)
-	says(t, err, "ns/guest", "no cpuset")
+	domainfixture.Says(t, err, "ns/guest", "no cpuset")
 	w.Settings = func(context.Context) (*v1.KubeVirt, error) { return nil, errors.New("no way") }
 	_, err = w.Prepare(t.Context(), vmi, host)
-	says(t, err, "no way")
+	domainfixture.Says(t, err, "no way")
 }

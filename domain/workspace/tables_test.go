@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 // tableGuest has a secret volume that its firmware reads tables from.
@@ -53,7 +54,7 @@ func TestACPITables_Missing(t *testing.T) {
 	w := newWorkspace(t)
 	w.Objects = objects{"secret/ns/s": {"slic.bin": "S"}}
 	_, err := w.Prepare(t.Context(), tableGuest("conf", "conf"), kvmHost)
-	says(t, err, "ns/guest", "spec.volumes[0].secret.secretName", "msdm.bin", "add the table")
+	domainfixture.Says(t, err, "ns/guest", "spec.volumes[0].secret.secretName", "msdm.bin", "add the table")
 	if f := prepare(t, w, tableGuest("", "other")); len(f.SecretDirs) != 0 {
 		t.Errorf("directories %v", f.SecretDirs)
 	}

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
 // swapped exchanges two names over and over until the test has ended, as a tenant may in a claim,
@@ -71,7 +73,7 @@ func TestTenantFile_SwappedWithALink(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, dir, outside := newWorkspace(t), t.TempDir(), blank(t, filepath.Join(t.TempDir(), "file"), 3*mebi)
 			disk, link := blank(t, filepath.Join(dir, "disk.img"), mebi), filepath.Join(dir, "link")
-			must(t, os.Symlink(outside, link))
+			domainfixture.Must(t, os.Symlink(outside, link))
 			w.Claims = claims{"c": {Path: dir, Bytes: 8 * mebi}}
 			swaps, prepared := swapped(t, disk, link), 0
 			for i := range rounds {
@@ -89,8 +91,8 @@ func TestTenantFile_SwappedWithALink(t *testing.T) {
 				}
 				for _, path := range []string{disk, link} { // whichever is the disk by now
 					if fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {
-						must(t, unix.Ftruncate(fd, mebi))
-						must(t, unix.Close(fd))
+						domainfixture.Must(t, unix.Ftruncate(fd, mebi))
+						domainfixture.Must(t, unix.Close(fd))
 					}
 				}
 			}
@@ -112,10 +114,10 @@ func TestTenantFile_NoDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, dir := newWorkspace(t), t.TempDir()
-			must(t, lay(filepath.Join(dir, "disk.img")))
+			domainfixture.Must(t, lay(filepath.Join(dir, "disk.img")))
 			w.Claims = claims{"c": {Path: dir, Bytes: 8 << 20}}
 			_, err := w.Prepare(t.Context(), guest("uid-1", claimed("c")), kvmHost)
-			says(t, err, "ns/guest", "persistentVolumeClaim.claimName", "is not a regular file")
+			domainfixture.Says(t, err, "ns/guest", "persistentVolumeClaim.claimName", "is not a regular file")
 		})
 	}
 }
@@ -124,7 +126,7 @@ func TestTenantFile_NoDisk(t *testing.T) {
 // not written to.
 func TestTenantFile_MadeBesideALink(t *testing.T) {
 	w, dir, outside := newWorkspace(t), t.TempDir(), blank(t, filepath.Join(t.TempDir(), "file"), 1)
-	must(t, os.Symlink(outside, filepath.Join(dir, ".new-disk-uid-1")))
+	domainfixture.Must(t, os.Symlink(outside, filepath.Join(dir, ".new-disk-uid-1")))
 	w.Claims = claims{"c": {Path: dir, Bytes: 8 << 20}}
 	prepare(t, w, guest("uid-1", claimed("c")))
 	st, err := os.Lstat(filepath.Join(dir, "disk.img"))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
@@ -60,7 +61,7 @@ func TestImage_RefersToOtherFiles(t *testing.T) {
 			w := newWorkspace(t)
 			w.Images = images{"img": {"/disk/a.img": head}}
 			_, err := w.Prepare(t.Context(), guest("uid-1", containerDisk("img")), kvmHost)
-			says(t, err, "ns/guest", "spec.volumes[0].containerDisk.image")
+			domainfixture.Says(t, err, "ns/guest", "spec.volumes[0].containerDisk.image")
 			if _, err := os.Stat(filepath.Join(w.Dir("uid-1"), "volume-root.qcow2")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("an overlay was made: %v", err)
 			}
@@ -96,7 +97,7 @@ func TestImage_NotRegularFile(t *testing.T) {
 			w := newWorkspace(t)
 			w.Claims = claims{"c": {Path: dir, Bytes: 1}, "block": {Path: secret, Block: true}}
 			_, err := w.Prepare(t.Context(), guest("uid-1", tt.volume), kvmHost)
-			says(t, err, append(tt.words, "VirtualMachineInstance ns/guest")...)
+			domainfixture.Says(t, err, append(tt.words, "VirtualMachineInstance ns/guest")...)
 		})
 	}
 }
@@ -107,7 +108,7 @@ func TestImage_SharedDiskNotRecreated(t *testing.T) {
 	vmi := guest("uid-1", claimed("c"))
 	vmi.Status.Phase = v1.Running
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "ns/guest", "disk.img", "declared as shared", "on every node")
+	domainfixture.Says(t, err, "ns/guest", "disk.img", "declared as shared", "on every node")
 	if _, err := os.Stat(filepath.Join(dir, "disk.img")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it was made: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/diskfs/go-diskfs/backend/file"
-	"github.com/diskfs/go-diskfs/filesystem/iso9660"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +21,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
@@ -114,26 +112,6 @@ func prepare(t *testing.T, w *workspace.Workspace, vmi *v1.VirtualMachineInstanc
 	return f
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// says checks that err names the object and holds every word.
-func says(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("there is no error")
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the error does not say %q: %v", w, err)
-		}
-	}
-}
-
 func TestCloudInit_NoCloudContent(t *testing.T) {
 	w := newWorkspace(t)
 	vmi := guest("uid-1", cloudInit("#cloud-config\n", "version: 2\n"))
@@ -153,23 +131,14 @@ func TestCloudInit_NoCloudContent(t *testing.T) {
 
 func fromISO(t *testing.T, path, name string) string {
 	t.Helper()
-	disk, err := file.OpenFromPath(path, true)
-	if err != nil {
-		t.Fatal(err)
+	label, files := disc(t, path)
+	if label != "cidata" {
+		t.Errorf("the label is %q", label)
 	}
-	defer func() { _ = disk.Close() }()
-	iso, err := iso9660.Read(disk, 0, 0, 2048)
-	if err != nil {
-		t.Fatal(err)
+	if _, found := files[name]; !found {
+		t.Fatalf("there is no file %s", name)
 	}
-	if iso.Label() != fmt.Sprintf("%-32s", "cidata") {
-		t.Errorf("the label is %q", iso.Label())
-	}
-	data, err := iso.ReadFile(name)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return string(data)
+	return files[name]
 }
 
 func TestCloudInit_SameSizeOnEveryNode(t *testing.T) {
@@ -300,7 +269,7 @@ func TestKernel_FromImage(t *testing.T) {
 	}
 	vmi.UID, vmi.Spec.Domain.Firmware.KernelBoot.Container.KernelPath = "uid-2", "/none"
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "ns/guest", "kernelBoot.container.kernelPath", "/none", "correct image and path")
+	domainfixture.Says(t, err, "ns/guest", "kernelBoot.container.kernelPath", "/none", "correct image and path")
 }
 
 func TestCloudInit_EncodedUserData(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -125,4 +126,25 @@ func Corpus(t testing.TB) map[string]*v1.VirtualMachineInstance {
 		t.Fatalf("%d guests in the corpus", len(guests))
 	}
 	return guests
+}
+
+// Must fails the test on an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Says checks that err holds every word.
+func Says(t testing.TB, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("there is no error")
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("the error does not say %q: %v", w, err)
+		}
+	}
 }
