@@ -38,8 +38,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	var transport domain.Transport = proxy // for domainctrl.Reconciler; proxy.Start goes to the manager
-	transport.Close("nothing is open")
+	var t domain.Transport = proxy // for domainctrl.Reconciler; proxy.Start goes to the manager
+	t.Close("nothing is open")
 	fmt.Println("migrations that are open:", len(proxy.Stats()))
 	// Output:
 	// not there yet, tried again for each migration

@@ -44,8 +44,8 @@ func TestDecide_S8BrokenNetwork(t *testing.T) {
 			if err != nil || got.VMI.Status.Phase != tt.phase || lease.State != tt.lease {
 				t.Errorf("phase %s, lease %s, %v; want %s, %s", got.VMI.Status.Phase, lease.State, err, tt.phase, tt.lease)
 			}
-			for _, action := range got.Actions {
-				if action.Operation.Verb == domain.Start {
+			for _, a := range got.Actions {
+				if a.Operation.Verb == domain.Start {
 					t.Error("the guest is started")
 				}
 			}

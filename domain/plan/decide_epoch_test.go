@@ -46,8 +46,8 @@ func TestDecide_PausedForSwitch(t *testing.T) {
 		tt.change(&s)
 		p, _ := decide(t, s)
 		resumed := false
-		for _, action := range p.Actions {
-			resumed = resumed || action.Operation.Verb == domain.Resume
+		for _, a := range p.Actions {
+			resumed = resumed || a.Operation.Verb == domain.Resume
 		}
 		if resumed != tt.want {
 			t.Errorf("%s: resumed is %t, want %t", name, resumed, tt.want)

@@ -228,9 +228,9 @@ func TestDecide_CleansUpOrphans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			decided, _ := decide(t, tt.s)
 			var got []types.UID
-			for _, action := range decided.Actions {
-				if action.Verb == domain.ActionCleanup {
-					got = append(got, action.UID)
+			for _, a := range decided.Actions {
+				if a.Verb == domain.ActionCleanup {
+					got = append(got, a.UID)
 				}
 			}
 			if len(got) != len(tt.want) || got[0] != tt.want[0] {

@@ -65,9 +65,9 @@ func TestDecide_Held(t *testing.T) {
 				VMI: placed(v1.Running, moved(here, there, handoff.Ready), edit), CopyDisks: tt.copied,
 				State: runs(domain.StatusRunning, "", func(s *domain.State) { s.Domain = tt.def }),
 			})
-			action, asked := migration(got)
-			if !asked || action.Request.Paused != tt.want {
-				t.Fatalf("actions %v, the request is %+v, want Paused %v", got.Actions, action.Request, tt.want)
+			a, asked := migration(got)
+			if !asked || a.Request.Paused != tt.want {
+				t.Fatalf("actions %v, the request is %+v, want Paused %v", got.Actions, a.Request, tt.want)
 			}
 			if noted := got.Actions[0].Operation.Metadata.Held; noted != tt.want {
 				t.Errorf("the domain carries Held %v, want %v", noted, tt.want)

@@ -294,8 +294,8 @@ func TestDecide_AbortsMigration(t *testing.T) {
 			if verbs(decided) != "AbortMigration" || l.State != handoff.Moving {
 				t.Fatalf("actions %q, lease %+v", verbs(decided), l)
 			}
-			if action := decided.Actions[0]; !strings.Contains(action.Why, tt.says) || action.Command.ID != tt.id {
-				t.Errorf("it is aborted by command %q because %q; want %q and %q", action.Command.ID, action.Why, tt.id, tt.says)
+			if a := decided.Actions[0]; !strings.Contains(a.Why, tt.says) || a.Command.ID != tt.id {
+				t.Errorf("it is aborted by command %q because %q; want %q and %q", a.Command.ID, a.Why, tt.id, tt.says)
 			}
 			over.VMI = busy.VMI
 			decided, l = decide(t, over)

@@ -132,23 +132,23 @@ func harm(s plan.Snapshot, l handoff.Lease) string {
 	if err != nil {
 		return err.Error()
 	}
-	for _, action := range got.Actions {
+	for _, a := range got.Actions {
 		why := ""
 		switch {
-		case action.Verb == domain.ActionMigrate:
-			why = harmfulMove(s, l, next, action)
-		case action.Verb == domain.ActionAbort && ahead(s):
+		case a.Verb == domain.ActionMigrate:
+			why = harmfulMove(s, l, next, a)
+		case a.Verb == domain.ActionAbort && ahead(s):
 			why = "a guest that is ahead of its memory would lose it"
-		case action.Verb != domain.ActionApply:
-		case action.Operation.Verb == domain.Start && (!next.MayStart(here) || s.State != nil && s.State.Alive()):
+		case a.Verb != domain.ActionApply:
+		case a.Operation.Verb == domain.Start && (!next.MayStart(here) || s.State != nil && s.State.Alive()):
 			why = "it may not start"
-		case action.Operation.Verb == domain.Resume && (next.Switching() || !next.MayRun(here)):
+		case a.Operation.Verb == domain.Resume && (next.Switching() || !next.MayRun(here)):
 			why = "it may run elsewhere"
-		case action.Operation.Verb == domain.Destroy:
+		case a.Operation.Verb == domain.Destroy:
 			why = harmfulEnd(s, l, next)
 		}
 		if why != "" {
-			return fmt.Sprintf("%s: %s; the lease becomes %+v", action, why, next)
+			return fmt.Sprintf("%s: %s; the lease becomes %+v", a, why, next)
 		}
 	}
 	return harmfulClaim(s, l, next)
@@ -166,8 +166,8 @@ func executing(s plan.Snapshot) bool {
 
 // harmfulMove: a migration starts once, when that is stored, and resumes only after a broken
 // post-copy.
-func harmfulMove(s plan.Snapshot, l, next handoff.Lease, action domain.Action) string {
-	if err := next.Authorize(action.Command, decideNow, decideNow); err != nil {
+func harmfulMove(s plan.Snapshot, l, next handoff.Lease, a domain.Action) string {
+	if err := next.Authorize(a.Command, decideNow, decideNow); err != nil {
 		return err.Error()
 	}
 	switch {
@@ -175,7 +175,7 @@ func harmfulMove(s plan.Snapshot, l, next handoff.Lease, action domain.Action) s
 		return "this process moves it already"
 	case next.Holder != here || !s.State.Alive():
 		return "there is no guest to move here"
-	case action.Request.Resume:
+	case a.Request.Resume:
 		if !l.Stalled || s.State.Reason != domain.ReasonPostcopyFailed {
 			return "there is nothing to go on with"
 		}
@@ -270,8 +270,8 @@ func TestDecide_RejoinsPostCopy(t *testing.T) {
 		t.Errorf("the lease is %+v, actions %v", l, got.Actions)
 	}
 	got, _ = decide(t, plan.Snapshot{VMI: placed(v1.Running, out), State: torn})
-	if action := got.Actions[0]; !action.Request.Resume || action.To.Address != "192.0.2.2" {
-		t.Errorf("it goes on with %+v to %+v", action.Request, action.To)
+	if a := got.Actions[0]; !a.Request.Resume || a.To.Address != "192.0.2.2" {
+		t.Errorf("it goes on with %+v to %+v", a.Request, a.To)
 	}
 }
 

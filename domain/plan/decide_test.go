@@ -324,16 +324,16 @@ func verbs(p plan.Plan) string {
 // the lease to be stored has open for this node.
 func commanded(t *testing.T, p plan.Plan, l handoff.Lease) {
 	t.Helper()
-	for _, action := range p.Actions {
-		needed := action.Verb == domain.ActionMigrate || action.Operation.Verb == domain.Start
-		if action.Command == (handoff.Command{}) && !needed {
+	for _, a := range p.Actions {
+		needed := a.Verb == domain.ActionMigrate || a.Operation.Verb == domain.Start
+		if a.Command == (handoff.Command{}) && !needed {
 			continue
 		}
-		if err := l.Authorize(action.Command, decideNow, decideNow); err != nil || action.Command.Node != here {
-			t.Errorf("%s goes by command %+v: %v", action, action.Command, err)
+		if err := l.Authorize(a.Command, decideNow, decideNow); err != nil || a.Command.Node != here {
+			t.Errorf("%s goes by command %+v: %v", a, a.Command, err)
 		}
-		if !action.TouchesGuest() {
-			t.Errorf("%s is said not to touch the guest", action)
+		if !a.TouchesGuest() {
+			t.Errorf("%s is said not to touch the guest", a)
 		}
 	}
 }

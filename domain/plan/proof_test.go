@@ -102,8 +102,8 @@ func eachForged(t *testing.T, do func(t *testing.T, vmi *v1.VirtualMachineInstan
 	}
 }
 
-func starts(action domain.Action) bool {
-	return action.Verb == domain.ActionMigrate || action.Verb == domain.ActionApply && action.Operation.Verb == domain.Start
+func starts(a domain.Action) bool {
+	return a.Verb == domain.ActionMigrate || a.Verb == domain.ActionApply && a.Operation.Verb == domain.Start
 }
 
 // TestProof_ForgedOwnership has all fields that a user may write into an object, and no Pod of
@@ -130,9 +130,9 @@ func TestProof_ForgedOwnership(t *testing.T) {
 			if before.State == handoff.Offered && (after.State == handoff.Owned && before.Holder == here) || before.State == handoff.Preparing && after.State == handoff.Prepared {
 				t.Errorf("Pod %s: the lease is believed: %+v", name, after)
 			}
-			for _, action := range got.Actions {
-				if starts(action) || action.Verb == domain.ActionCleanup && action.UID != vmi.UID {
-					t.Errorf("Pod %s: %s of %q", name, action, action.UID)
+			for _, a := range got.Actions {
+				if starts(a) || a.Verb == domain.ActionCleanup && a.UID != vmi.UID {
+					t.Errorf("Pod %s: %s of %q", name, a, a.UID)
 				}
 			}
 			missing := s.NeedsProof() && vmi.DeletionTimestamp == nil && !vmi.IsFinal() && (before.State == handoff.Offered || vmi.Status.Phase == v1.Scheduled)
@@ -166,10 +166,10 @@ func TestProof_MissingForRunningVMI(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, action := range without.Actions {
-				ends := action.Verb == domain.ActionCleanup || slices.Contains([]domain.Verb{domain.Destroy, domain.Undefine, domain.Shutdown}, action.Operation.Verb)
-				if ends && !slices.ContainsFunc(with.Actions, func(o domain.Action) bool { return o.Verb == action.Verb && o.Operation.Verb == action.Operation.Verb }) {
-					t.Errorf("without a Pod: %s", action)
+			for _, a := range without.Actions {
+				ends := a.Verb == domain.ActionCleanup || slices.Contains([]domain.Verb{domain.Destroy, domain.Undefine, domain.Shutdown}, a.Operation.Verb)
+				if ends && !slices.ContainsFunc(with.Actions, func(o domain.Action) bool { return o.Verb == a.Verb && o.Operation.Verb == a.Operation.Verb }) {
+					t.Errorf("without a Pod: %s", a)
 				}
 			}
 		}
@@ -244,9 +244,9 @@ func TestProof_DomainOfOtherName(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, action := range got.Actions {
-					if action.UID == "uid-victim" {
-						t.Errorf("%s, %s: %s of the victim", name, status, action)
+				for _, a := range got.Actions {
+					if a.UID == "uid-victim" {
+						t.Errorf("%s, %s: %s of the victim", name, status, a)
 					}
 				}
 			}

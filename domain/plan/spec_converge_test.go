@@ -64,13 +64,13 @@ func TestDecide_DiskGrows(t *testing.T) {
 				t.Fatalf("actions %q, want %q", got, tt.actions)
 			}
 			kept := before
-			for _, action := range decided.Actions {
-				switch op := action.Operation; op.Verb {
+			for _, a := range decided.Actions {
+				switch op := a.Operation; op.Verb {
 				case domain.ResizeDisk:
 					if op.Disk != "ua-root" || op.Bytes != tt.asked {
 						t.Errorf("disk %s shall have %d bytes, want %d", op.Disk, op.Bytes, tt.asked)
 					}
-					if action.Independent() {
+					if a.Independent() {
 						t.Error("its size would be kept even if it could not grow")
 					}
 				case domain.SetMetadata:
@@ -211,11 +211,11 @@ func TestFailure_String(t *testing.T) {
 		}
 	}
 	got := map[string][2]bool{}
-	for _, action := range []domain.Action{
+	for _, a := range []domain.Action{
 		{Verb: domain.ActionApply, Operation: disk}, {Verb: domain.ActionApply, Operation: domain.Operation{Verb: domain.Start}},
 		{Verb: domain.ActionSyncTime}, {Verb: domain.ActionThaw},
 	} {
-		got[string(action.Verb)+string(action.Operation.Verb)] = [2]bool{action.Independent(), action.Optional()}
+		got[string(a.Verb)+string(a.Operation.Verb)] = [2]bool{a.Independent(), a.Optional()}
 	}
 	want := map[string][2]bool{"ApplyAttachDevice": {true, false}, "ApplyStart": {}, "SyncTime": {false, true}, "Thaw": {}}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -114,14 +114,14 @@ func TestSpecMigrationReplacedVolumes(t *testing.T) {
 				State: state, Destinations: tt.to, CopyDisks: []string{"vda"}, CopyBytes: gib,
 				VMI: placed(v1.Running, moved(here, there, handoff.Ready), replaces("data", "old", "new")),
 			})
-			action, asked := migration(decided)
+			a, asked := migration(decided)
 			if tt.want == nil {
 				if why := decided.VMI.Status.MigrationState.FailureReason; asked || l.State != handoff.Owned || !strings.Contains(why, "status.migratedVolumes[data].destinationPVCInfo") {
 					t.Fatalf("asked for: %t, lease %s, because %q", asked, l.State, why)
 				}
 				return
 			}
-			def := action.Request.Definition
+			def := a.Request.Definition
 			if def == nil || def.Title != "the same" {
 				t.Fatalf("the destination's definition is %+v", def)
 			}

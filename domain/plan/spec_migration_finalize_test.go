@@ -93,9 +93,9 @@ func TestFinalize_PendingChanges(t *testing.T) {
 			if got.VMI.Status.MigrationState != nil && got.VMI.Status.MigrationState.Completed {
 				t.Error("the migration is said to be complete")
 			}
-			for _, action := range got.Actions[:max(len(got.Actions)-1, 0)] {
-				if action.Independent() {
-					t.Errorf("%s may fail, and the rest be taken for done", action)
+			for _, a := range got.Actions[:max(len(got.Actions)-1, 0)] {
+				if a.Independent() {
+					t.Errorf("%s may fail, and the rest be taken for done", a)
 				}
 			}
 			if tt.actions == "" {
@@ -126,8 +126,8 @@ func TestFinalize_LinkRefresh(t *testing.T) {
 		s.State.Domain.Devices.Interfaces[0].Link.State = before
 		decided, _ := decide(t, s)
 		got := ""
-		for _, action := range decided.Actions {
-			if card, ok := action.Operation.Device.(*libvirtxml.DomainInterface); ok {
+		for _, a := range decided.Actions {
+			if card, ok := a.Operation.Device.(*libvirtxml.DomainInterface); ok {
 				got += card.Link.State + " "
 			}
 		}

@@ -52,11 +52,11 @@ func TestSpecMigrationParallel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _ := decide(t, plan.Snapshot{VMI: placed(v1.Running, moved(here, there, handoff.Ready), tt.edit), State: runs(domain.StatusRunning, "")})
-			action, asked := migration(got)
-			if r := action.Request; !asked || r.Parallel != tt.want || r.Compression != tt.compression {
+			a, asked := migration(got)
+			if r := a.Request; !asked || r.Parallel != tt.want || r.Compression != tt.compression {
 				t.Errorf("the request is %+v, want %d connections and compression %q", r, tt.want, tt.compression)
 			}
-			if !action.Request.Unsafe {
+			if !a.Request.Unsafe {
 				t.Error("the disks that stay are not vouched for")
 			}
 		})
@@ -80,10 +80,10 @@ func TestSpecMigrationRequest_PolicyThenCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			decided, _ := decide(t, plan.Snapshot{Migrations: cluster, VMI: placed(v1.Running, moved(here, there, handoff.Ready), tt.edit), State: runs(domain.StatusRunning, "")})
-			action, _ := migration(decided)
+			a, _ := migration(decided)
 			got := domain.MigrationRequest{
-				PostCopy: action.Request.PostCopy, AutoConverge: action.Request.AutoConverge,
-				BandwidthMiB: action.Request.BandwidthMiB, MaxDowntime: action.Request.MaxDowntime,
+				PostCopy: a.Request.PostCopy, AutoConverge: a.Request.AutoConverge,
+				BandwidthMiB: a.Request.BandwidthMiB, MaxDowntime: a.Request.MaxDowntime,
 			}
 			if got.PostCopy != tt.want.PostCopy || got.AutoConverge != tt.want.AutoConverge || got.BandwidthMiB != tt.want.BandwidthMiB || got.MaxDowntime != tt.want.MaxDowntime {
 				t.Errorf("the request is %+v, want %+v", got, tt.want)
@@ -126,12 +126,12 @@ func TestSpecMigrationOnce(t *testing.T) {
 				tt.edit(tt.snapshot.VMI)
 			}
 			got, l := decide(t, tt.snapshot)
-			action, asked := migration(got)
+			a, asked := migration(got)
 			if first := tt.lease.State == handoff.Prepared && tt.want == handoff.Moving; asked != first {
 				t.Errorf("asked for: %t, want %t", asked, first)
 			}
 			if asked && got.Actions[0].Operation.Metadata.MigrationUID != job {
-				t.Errorf("before %v the metadata names migration %q", action, got.Actions[0].Operation.Metadata.MigrationUID)
+				t.Errorf("before %v the metadata names migration %q", a, got.Actions[0].Operation.Metadata.MigrationUID)
 			}
 			m := got.VMI.Status.MigrationState
 			if l.State != tt.want || m.Failed != (tt.says != "") || !strings.Contains(m.FailureReason, tt.says) {

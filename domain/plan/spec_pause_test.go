@@ -47,9 +47,9 @@ func TestDecide_NoResumeElsewhere(t *testing.T) {
 			t.Run(string(reason)+", "+name, func(t *testing.T) {
 				s.State = runs(domain.StatusPaused, reason, epoch(2))
 				got, _ := decide(t, s)
-				for _, action := range got.Actions {
-					if action.Operation.Verb == domain.Resume {
-						t.Errorf("it is resumed: %s", action)
+				for _, a := range got.Actions {
+					if a.Operation.Verb == domain.Resume {
+						t.Errorf("it is resumed: %s", a)
 					}
 				}
 			})
@@ -217,9 +217,9 @@ func TestDecide_ThawDeadline(t *testing.T) {
 			if got := verbs(decided); got != tt.actions {
 				t.Errorf("actions %q, want %q", got, tt.actions)
 			}
-			for _, action := range decided.Actions {
-				if action.Operation.Verb == domain.SetMetadata && tt.actions == "Thaw, SetMetadata" && action.Operation.Metadata.ThawAt != nil {
-					t.Errorf("it is thawed again at %v", action.Operation.Metadata.ThawAt)
+			for _, a := range decided.Actions {
+				if a.Operation.Verb == domain.SetMetadata && tt.actions == "Thaw, SetMetadata" && a.Operation.Metadata.ThawAt != nil {
+					t.Errorf("it is thawed again at %v", a.Operation.Metadata.ThawAt)
 				}
 			}
 			if tt.again > 0 && (decided.RequeueAt == nil || decided.RequeueAt.Sub(decideNow) != tt.again) {

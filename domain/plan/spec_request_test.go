@@ -88,9 +88,9 @@ func TestDecideRequest(t *testing.T) {
 			if got := verbs(decided); got != tt.actions {
 				t.Errorf("actions %q, want %q", got, tt.actions)
 			}
-			for _, action := range decided.Actions {
-				if action.Operation.Verb == domain.Reboot && action.Operation.Agent != status.AgentConnected(tt.snapshot.State.Domain) {
-					t.Errorf("%+v does not go by the agent", action.Operation)
+			for _, a := range decided.Actions {
+				if a.Operation.Verb == domain.Reboot && a.Operation.Agent != status.AgentConnected(tt.snapshot.State.Domain) {
+					t.Errorf("%+v does not go by the agent", a.Operation)
 				}
 			}
 		})
