@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/guestagent"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // The interfaces below are abilities of a [Hypervisor] beyond its five methods, as are
@@ -20,7 +23,7 @@ import (
 // methods return [ErrNoAgent].
 type GuestAgent interface {
 	// GuestInfo asks the agent about the guest. Unknown fields are empty.
-	GuestInfo(ctx context.Context, name string) (GuestInfo, error)
+	GuestInfo(ctx context.Context, name string) (guestagent.Info, error)
 	// Freeze flushes the guest's file systems and blocks all writes until Thaw. Both are
 	// idempotent.
 	Freeze(ctx context.Context, name string) error
@@ -32,114 +35,11 @@ type GuestAgent interface {
 	AgentCommand(ctx context.Context, name, command string) (string, error)
 }
 
-// GuestInfo is the report of a guest agent.
-type GuestInfo struct {
-	// AgentVersion is the agent's version; Commands are those it has enabled,
-	// sorted, such as guest-ping.
-	AgentVersion string
-	Commands     []string
-	// Hostname and Timezone ("CET, 3600") are the guest's.
-	Hostname, Timezone string
-	// OS is the guest's operating system.
-	OS GuestOS
-	// Users are the users who are logged in.
-	Users []GuestUser
-	// Filesystems are the mounted file systems.
-	Filesystems []GuestFilesystem
-	// Interfaces are the guest's network interfaces, including the loopback.
-	Interfaces []GuestInterface
-	// Frozen says that the file systems are frozen; see [GuestAgent]. A frozen agent
-	// reports little else, so the other fields are to be ignored.
-	Frozen bool
-}
-
-// GuestOS is the operating system of a guest, with the field names of the agent's
-// guest-get-osinfo.
-type GuestOS struct {
-	Name, ID, PrettyName, Version, VersionID, KernelRelease, KernelVersion, Machine string
-}
-
-// GuestUser is a user who is logged in.
-type GuestUser struct {
-	// Name and Domain (Windows) identify the user, LoginTime is the time of the login.
-	Name, Domain string
-	LoginTime    time.Time
-}
-
-// GuestFilesystem is a mounted file system.
-type GuestFilesystem struct {
-	// Name is the name of the device in the guest, Mountpoint the path at which it is
-	// mounted, Type its file system type.
-	Name, Mountpoint, Type string
-	// UsedBytes and TotalBytes are its size; zero if unknown.
-	UsedBytes, TotalBytes uint64
-	// Disks are the targets (vda) of the disks below it, as far as they are known.
-	Disks []string
-}
-
-// GuestInterface is a network interface as the guest sees it.
-type GuestInterface struct {
-	// Name is the guest's name for it (eth0), MAC its hardware address.
-	Name, MAC string
-	// IPs are its addresses without prefix lengths, in the agent's order.
-	IPs []string
-}
-
 // StatsReader is the ability to report the resource usage of domains.
 type StatsReader interface {
 	// Stats returns the counters of every running domain, sorted by name, with one bulk
 	// call. An unresponsive domain has the counters that are available without it.
-	Stats(ctx context.Context) ([]Stats, error)
-}
-
-// Stats are the counters of one running domain, since the start of its process.
-type Stats struct {
-	// Name and UUID identify the domain.
-	Name, UUID string
-	// CPUTime is the time that all its CPUs have run, VCPUs has the time of each.
-	CPUTime time.Duration
-	VCPUs   []VCPUStats
-	// Memory has the statistics of the balloon device.
-	Memory MemoryStats
-	// Disks and Interfaces are in the order of the domain.
-	Disks      []DiskStats
-	Interfaces []InterfaceStats
-}
-
-// VCPUStats are the counters of one virtual CPU.
-type VCPUStats struct {
-	// Time is how long it has run, Wait how long it has waited for a CPU of the host.
-	Time, Wait time.Duration
-}
-
-// MemoryStats are the statistics of a domain's memory, in bytes; zero if unknown.
-type MemoryStats struct {
-	// Current is the memory of the guest, Resident the memory that its process uses on
-	// the host.
-	Current, Resident uint64
-	// Available, Unused and Usable are the guest's own view.
-	Available, Unused, Usable uint64
-	// SwappedIn and SwappedOut are the amounts that the guest has swapped.
-	SwappedIn, SwappedOut uint64
-}
-
-// DiskStats are the counters of a disk.
-type DiskStats struct {
-	// Target is the disk's target, vda; Alias the name in the spec, if it has one.
-	Target, Alias string
-	// ReadRequests and the fields after it count requests and bytes.
-	ReadRequests, ReadBytes, WriteRequests, WriteBytes, FlushRequests uint64
-	// Capacity is the size that the guest sees, Allocation the size on the host.
-	Capacity, Allocation uint64
-}
-
-// InterfaceStats are the counters of a network interface.
-type InterfaceStats struct {
-	// Device is the host's device, Alias the name in the spec, if it has one.
-	Device, Alias string
-	// ReceivedBytes and the fields after it count the traffic as the guest sees it.
-	ReceivedBytes, ReceivedPackets, ReceiveErrors, ReceiveDrops uint64
-	SentBytes, SentPackets, SendErrors, SendDrops               uint64
+	Stats(ctx context.Context) ([]stats.Domain, error)
 }
 
 // Snapshotter is the ability to take snapshots of a domain and to revert to them. The

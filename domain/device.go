@@ -50,3 +50,19 @@ func HasDevice(d *libvirtxml.Domain, name string) bool {
 	}
 	return false
 }
+
+// DeviceAlias returns the alias of the device that the operation is about; empty if it is
+// about none, or about one without an alias.
+func (o Operation) DeviceAlias() string {
+	switch {
+	case o.Verb == ResizeDisk:
+		return o.Disk
+	case o.Device == nil:
+		return ""
+	}
+	name, err := DeviceAlias(o.Device)
+	if err != nil {
+		return ""
+	}
+	return name
+}

@@ -7,21 +7,22 @@
 // The package has no cgo, reads no cluster, makes no decision and carries out no operation.
 //
 //   - [Hypervisor] has the five methods that every driver implements. Further abilities, such as [Migrator],
-//     [GuestAgent] and [Snapshotter], are interfaces that are found by type assertion. [Connector] finds the
-//     hypervisor of a VMI, and [Hints] implements [Hypervisor.Watch] for drivers.
+//     [GuestAgent] and [Snapshotter], are interfaces that are found by type assertion. [Hints] implements
+//     [Hypervisor.Watch] for drivers.
 //   - [State] is a domain as its hypervisor reports it, [Host] the node, [Progress] a migration.
-//   - [Operation] is one change of one domain. [Action] is one effect of a plan: an operation, or more than
-//     that, such as a migration or the removal of files; [Failure] is an action that failed.
-//   - [Transport] carries migrations between two nodes.
+//   - [Operation] is one change of one domain.
 //   - [Metadata] is the state that survives a restart of the node agent; it is stored in the domain itself.
-//   - [ErrNotFound] and the other sentinels are the errors of a hypervisor; [Error] is a defect of a spec or
-//     of a node, with field and remedy.
+//   - [ErrNotFound] and the other sentinels are the errors of a hypervisor.
+//
+// An author of a driver needs this package, domain/stats for the counters of [StatsReader], and domain/guestagent
+// for the reports of [GuestAgent].
 //
 // The packages that use the contract, in the order in which data pass through them: domain/convert converts a
 // VMI to a libvirt domain, domain/informer caches the domains of a hypervisor, domain/diff compares a wanted
-// domain with the running one, domain/plan decides what a node has to do, domain/migrate monitors live
-// migrations, and domain/status reflects the result in the status of the VMI. domain/fleet presents the
-// hypervisors of many launcher Pods as one. The driver for libvirt is domain/libvirt; the controller that gathers
-// facts and carries out plans is domain/domainctrl; domain/memory is an in-memory hypervisor, and domain/domaintest
-// has the conformance suite that every driver has to pass.
+// domain with the running one, domain/plan decides what a node has to do, as effects of domain/action,
+// domain/migrate monitors live migrations, which domain/transport carries between nodes, and domain/status
+// reflects the result in the status of the VMI. domain/fleet presents the hypervisors of many launcher Pods as one.
+// The driver for libvirt is domain/libvirt; the controller that gathers facts and carries out plans is
+// domain/domainctrl; domain/memory is an in-memory hypervisor, and domain/domaintest has the conformance suite
+// that every driver has to pass.
 package domain

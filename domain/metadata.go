@@ -18,12 +18,12 @@ import (
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
-// MetadataNamespace is the XML namespace of the stored [Metadata]; MetadataPrefix and
-// MetadataElement are its prefix and the name of its element.
+// MetadataNamespace is the XML namespace of the stored [Metadata], and MetadataPrefix its
+// prefix.
 const (
 	MetadataNamespace = "https://virtloom.dev/domain/v1"
 	MetadataPrefix    = "virtloom"
-	MetadataElement   = "guest"
+	metadataElement   = "guest"
 )
 
 // Metadata is the state that has to survive a restart of the node agent. It is stored in
@@ -138,13 +138,13 @@ func (m Metadata) XML() (string, error) {
 // domain's metadata element, or alone, whatever its prefix and its siblings. It returns
 // false if there is no such element.
 func ParseMetadata(s string) (Metadata, bool, error) {
-	return parseMetadata(s, func(n xml.Name) bool { return n.Space == MetadataNamespace && n.Local == MetadataElement })
+	return parseMetadata(s, func(n xml.Name) bool { return n.Space == MetadataNamespace && n.Local == metadataElement })
 }
 
 // ParseMetadataElement is like [ParseMetadata], for an element that a hypervisor has looked
 // up by its namespace and may have returned without it.
 func ParseMetadataElement(s string) (Metadata, bool, error) {
-	return parseMetadata(s, func(n xml.Name) bool { return n.Local == MetadataElement })
+	return parseMetadata(s, func(n xml.Name) bool { return n.Local == metadataElement })
 }
 
 func parseMetadata(s string, ours func(xml.Name) bool) (Metadata, bool, error) {

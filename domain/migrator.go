@@ -141,3 +141,24 @@ type MigrationTuner interface {
 	// SetMigrationBandwidth limits the rate in MiB/s; 0: no limit.
 	SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error
 }
+
+// Sockets are the paths of the sockets for migrations. The hypervisor may run in another
+// mount namespace than this process and see them at other paths.
+type Sockets struct {
+	// Control is the hypervisor's own socket, as this process sees it.
+	Control string
+	// Outside is the directory for the sockets of migrations as this process sees it,
+	// Inside the same directory as the hypervisor sees it.
+	Outside, Inside string
+	// Own says that the hypervisor behind Control runs that one domain and is confined with
+	// it, as in a launcher Pod: access to Control gives power over that domain alone.
+	Own bool
+}
+
+// SocketMigrator is the ability of a [Migrator] to be reached by unix sockets of the node,
+// so that it need not listen on any network. Found by type assertion.
+type SocketMigrator interface {
+	// MigrationSockets returns the paths for a domain of that name, which need not exist
+	// yet. The directory exists.
+	MigrationSockets(ctx context.Context, name string) (Sockets, error)
+}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // transport returns the transport of migrations between nodes, which runs with the manager.
-func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (domain.Transport, error) {
+func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (transport.Transport, error) {
 	p := migrationproxy.Options{
 		Address: o.config.Address, NodeName: o.config.NodeName, Insecure: o.config.Migration.Insecure,
 		InsecureSharedHypervisor: o.config.Migration.InsecureSharedHypervisor, Drain: o.config.Drain.Duration,

@@ -13,6 +13,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/status"
 )
@@ -93,9 +94,9 @@ func (s standing) observation() status.Observation {
 	}
 	switch s.broken {
 	case domain.AttachDevice:
-		o.Failures = []domain.Failure{{Action: domain.Action{Operation: domain.Operation{Verb: s.broken, Device: disk}}, Err: errors.New("no slot")}}
+		o.Failures = []action.Failure{{Action: action.Action{Operation: domain.Operation{Verb: s.broken, Device: disk}}, Err: errors.New("no slot")}}
 	case domain.ResizeDisk:
-		o.Failures = []domain.Failure{{Action: domain.Action{Operation: domain.Operation{Verb: s.broken, Disk: disk.Alias.Name}}, Err: errors.New("no room")}}
+		o.Failures = []action.Failure{{Action: action.Action{Operation: domain.Operation{Verb: s.broken, Disk: disk.Alias.Name}}, Err: errors.New("no room")}}
 	}
 	return o
 }

@@ -44,7 +44,7 @@ func TestConvert_DisabledFeatureGate(t *testing.T) {
 	}
 	for name, kv := range map[string]*v1.KubeVirt{"no KubeVirt object": nil, "one without gates": {}} {
 		facts.Cluster, _ = convert.ClusterFrom(kv)
-		var refusal *domain.Error
+		var refusal *convert.Error
 		_, err := convert.Convert(vmi, facts)
 		if !errors.As(err, &refusal) || !errors.Is(err, domain.ErrUnsupported) || refusal.Field != "spec.volumes[0].hostDisk" {
 			t.Errorf("%s: %v", name, err)
@@ -76,7 +76,7 @@ func TestConvert_InvalidValues(t *testing.T) {
 	} {
 		vmi := manyDisks(1)
 		change(vmi)
-		var refusal *domain.Error
+		var refusal *convert.Error
 		_, err := convert.Convert(vmi, assume.Facts(vmi))
 		if !errors.As(err, &refusal) || !errors.Is(err, domain.ErrInvalid) || refusal.Field != field || refusal.Remedy == "" {
 			t.Errorf("%s: %v", field, err)

@@ -58,7 +58,7 @@ func (c *Conversion) chooseArchitecture() error {
 	node := cmp.Or(c.Facts.Arch, xmlspec.ArchX86)
 	t, ok := architectures[node]
 	if !ok {
-		return &domain.Error{
+		return &Error{
 			Object: "node", Reason: fmt.Sprintf("architecture %q is not supported", node),
 			Remedy: "use a node of x86_64, aarch64 or s390x", Err: domain.ErrUnsupported,
 		}
@@ -79,7 +79,7 @@ func (c *Conversion) chooseArchitecture() error {
 			"schedule it to a node of its architecture")
 	}
 	if !filepath.IsAbs(emulator) {
-		return &domain.Error{Object: "node", Reason: fmt.Sprintf("path of the emulator for %s is not absolute: %q", guest, emulator),
+		return &Error{Object: "node", Reason: fmt.Sprintf("path of the emulator for %s is not absolute: %q", guest, emulator),
 			Remedy: "configure an absolute path", Err: domain.ErrInvalid}
 	}
 	c.Facts.Arch, c.arch, c.foreign = guest, architectures[guest], true

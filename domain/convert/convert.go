@@ -16,7 +16,7 @@ import (
 type Pass struct {
 	// Name identifies the pass in a list of passes.
 	Name string
-	// Apply adds its part to c.Domain, or returns a [*domain.Error].
+	// Apply adds its part to c.Domain, or returns a [*convert.Error].
 	Apply func(c *Conversion) error
 }
 
@@ -73,7 +73,7 @@ func Passes() []Pass {
 
 // Convert returns the libvirt domain of a VMI on a node with the given facts. It is deterministic
 // and modifies neither argument. A field that cannot be converted, or is not supported yet and
-// would change the guest, is a [*domain.Error] with field and remedy.
+// would change the guest, is a [*convert.Error] with field and remedy.
 func Convert(vmi *v1.VirtualMachineInstance, f Facts) (*libvirtxml.Domain, error) {
 	return ConvertWith(vmi, f, Passes())
 }
@@ -99,7 +99,7 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 	return c.Domain, nil
 }
 
-// Allowed returns a [*domain.Error] for a VMI that a cluster does not allow, whatever the node: a
+// Allowed returns a [*convert.Error] for a VMI that a cluster does not allow, whatever the node: a
 // field whose feature gate is off ([domain.ErrUnsupported]), too many devices, or an invalid
 // quantity or path ([domain.ErrInvalid]). Convert calls it first. A node calls it before it touches
 // any file for the VMI, since the object may have bypassed the webhooks.
@@ -109,7 +109,7 @@ func Allowed(vmi *v1.VirtualMachineInstance, c Cluster) error {
 		return nil
 	}
 	f := faults[0]
-	err := &domain.Error{Object: objectOf(vmi), Field: f.Field, Reason: f.Text(), Remedy: f.Remedy, Err: domain.ErrInvalid}
+	err := &Error{Object: objectOf(vmi), Field: f.Field, Reason: f.Text(), Remedy: f.Remedy, Err: domain.ErrInvalid}
 	if f.Kind == vmirules.Gated {
 		err.Err = domain.ErrUnsupported
 	}
@@ -118,13 +118,13 @@ func Allowed(vmi *v1.VirtualMachineInstance, c Cluster) error {
 
 // Invalid returns the error for a field with an invalid value.
 func (c *Conversion) Invalid(field, reason, remedy string) error {
-	return &domain.Error{Object: c.object(), Field: field, Reason: reason, Remedy: remedy, Err: domain.ErrInvalid}
+	return &Error{Object: c.object(), Field: field, Reason: reason, Remedy: remedy, Err: domain.ErrInvalid}
 }
 
 // Unsupported returns the error for a field that would change the guest but cannot be converted
 // yet.
 func (c *Conversion) Unsupported(field, remedy string) error {
-	return &domain.Error{Object: c.object(), Field: field, Reason: "is not supported yet", Remedy: remedy, Err: domain.ErrUnsupported}
+	return &Error{Object: c.object(), Field: field, Reason: "is not supported yet", Remedy: remedy, Err: domain.ErrUnsupported}
 }
 
 func (c *Conversion) object() string { return objectOf(c.VMI) }

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -67,7 +66,7 @@ func TestConvert_Golden(t *testing.T) {
 // wantError checks field and sentinel of an error.
 func wantError(t *testing.T, err error, field string, sentinel error) {
 	t.Helper()
-	var e *domain.Error
+	var e *Error
 	if !errors.As(err, &e) {
 		t.Fatalf("error is %v, want an *Error for %s", err, field)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
@@ -22,7 +21,7 @@ func TestConvert_Corpus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := convert.Convert(vmi, assume.Facts(vmi))
 			field := refusedGuests[name]
-			var refusal *domain.Error
+			var refusal *convert.Error
 			switch {
 			case field == "" && err != nil:
 				t.Error(err)

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -53,7 +52,7 @@ func ExampleConvert() {
 	vmi := exampleVMI()
 	vmi.Spec.Domain.Devices.Disks[0].Disk.Bus = "ide"
 	_, err = convert.Convert(vmi, exampleFacts())
-	var e *domain.Error
+	var e *convert.Error
 	if errors.As(err, &e) {
 		fmt.Println(e.Field, "-", e.Reason, "-", e.Remedy)
 	}

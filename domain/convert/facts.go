@@ -301,7 +301,7 @@ func EmulationFor(h domain.Host, allowEmulation bool) (bool, error) {
 	case allowEmulation:
 		return true, nil
 	}
-	return false, &domain.Error{
+	return false, &Error{
 		Object: "node " + h.Name,
 		Reason: "KVM is not usable (" + h.KVMReason + ") and software emulation is not allowed",
 		Remedy: "use a node with KVM, or set spec.configuration.developerConfiguration.useEmulation of the KubeVirt object",

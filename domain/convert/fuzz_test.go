@@ -10,13 +10,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
 // FuzzConvertStrings uses one string for every free-text field. Either it is rejected by a
-// domain.Error, or the domain contains exactly that string in exactly that place and nothing else
+// convert.Error, or the domain contains exactly that string in exactly that place and nothing else
 // has changed.
 func FuzzConvertStrings(f *testing.F) {
 	for _, s := range []string{
@@ -39,7 +38,7 @@ func FuzzConvertStrings(f *testing.F) {
 		vmi.Spec.Hostname = s
 		d, err := Convert(vmi, domainfixture.Facts[Facts]())
 		if err != nil {
-			var e *domain.Error
+			var e *Error
 			if !errors.As(err, &e) || e.Object == "" || e.Reason == "" {
 				t.Fatalf("error without object and reason: %v", err)
 			}
@@ -82,7 +81,7 @@ func FuzzNames(f *testing.F) {
 		facts.Disks[s], facts.Bridges[s] = DiskSource{Path: "/x"}, "br0"
 		d, err := Convert(vmi, facts)
 		if err != nil {
-			var e *domain.Error
+			var e *Error
 			if !errors.As(err, &e) {
 				t.Fatalf("error of another type: %v", err)
 			}

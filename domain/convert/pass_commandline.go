@@ -47,10 +47,10 @@ func ignitionArguments(c *Conversion) ([]string, error) {
 	case c.arch.name == specS390X:
 		return nil, c.Invalid(field, "Ignition is not supported on s390x", "use cloud-init")
 	case c.Facts.Ignition == "":
-		return nil, &domain.Error{Object: c.object(), Field: field, Reason: "the node has no Ignition file for this VMI",
+		return nil, &Error{Object: c.object(), Field: field, Reason: "the node has no Ignition file for this VMI",
 			Remedy: "use a node that writes Ignition files", Err: domain.ErrNotFound}
 	case !filepath.IsAbs(c.Facts.Ignition):
-		return nil, &domain.Error{Object: c.object(), Field: field, Reason: fmt.Sprintf("the node's path of the Ignition file is not absolute: %q", c.Facts.Ignition),
+		return nil, &Error{Object: c.object(), Field: field, Reason: fmt.Sprintf("the node's path of the Ignition file is not absolute: %q", c.Facts.Ignition),
 			Remedy: "correct the node's configuration", Err: domain.ErrInvalid}
 	}
 	return []string{"-fw_cfg", "name=opt/com.coreos/config,file=" + optionValue(c.Facts.Ignition)}, nil

@@ -44,7 +44,7 @@ const (
 // filePath returns the path of a file in the VMI's directory.
 func (c *Conversion) filePath(name string) (string, error) {
 	if !filepath.IsAbs(c.Facts.Dir) {
-		return "", &domain.Error{Object: "node", Reason: fmt.Sprintf("the directory for VMIs is not absolute: %q", c.Facts.Dir),
+		return "", &Error{Object: "node", Reason: fmt.Sprintf("the directory for VMIs is not absolute: %q", c.Facts.Dir),
 			Remedy: "configure an absolute path", Err: domain.ErrInvalid}
 	}
 	return filepath.Join(c.Facts.Dir, name), nil
@@ -64,7 +64,7 @@ func checkSocket(path string) error {
 	if len(path) <= maxSocketPath {
 		return nil
 	}
-	return &domain.Error{Object: "node", Reason: fmt.Sprintf("socket path exceeds %d bytes: %s", maxSocketPath, path),
+	return &Error{Object: "node", Reason: fmt.Sprintf("socket path exceeds %d bytes: %s", maxSocketPath, path),
 		Remedy: "configure a shorter state directory", Err: domain.ErrInvalid}
 }
 

@@ -147,7 +147,7 @@ func (p *diskPass) matchVolume() error {
 		s = p.src.DataStore.Sector
 	}
 	if s == nil || s.Logical == 0 && s.Physical == 0 {
-		return &domain.Error{
+		return &Error{
 			Object: p.object(), Field: field, Reason: "the node cannot determine the block sizes of the volume",
 			Remedy: "set blockSize.custom", Err: domain.ErrUnsupported,
 		}

@@ -32,7 +32,7 @@ func (p *diskPass) source() error {
 	}
 	src, ok := p.Facts.Disks[p.in.Name]
 	if !ok {
-		return &domain.Error{
+		return &Error{
 			Object: p.object(), Field: p.volumeField(),
 			Reason: "the node has no file for this volume", Remedy: "wait until it is provisioned and mounted", Err: domain.ErrNotFound,
 		}
@@ -71,7 +71,7 @@ func (p *diskPass) data() error {
 			return err
 		}
 	} else if isTrue(p.in.ChangedBlockTracking) {
-		return &domain.Error{
+		return &Error{
 			Object: p.object(), Field: p.field + ".changedBlockTracking",
 			Reason: "the node has no changed block tracking overlay for the volume",
 			Remedy: "remove it, or use a node with changed block tracking", Err: domain.ErrUnsupported,
@@ -107,7 +107,7 @@ func (p *diskPass) reservation() error {
 	}
 	field := p.field + ".lun.reservation"
 	if !filepath.IsAbs(p.Facts.ReservationSocket) {
-		return &domain.Error{
+		return &Error{
 			Object: p.object(), Field: field,
 			Reason: "the node has no helper for SCSI persistent reservations",
 			Remedy: "run qemu-pr-helper on the node, or remove it", Err: domain.ErrUnsupported,
@@ -130,7 +130,7 @@ func (p *diskPass) image(src *DiskSource) (string, *libvirtxml.DomainDiskSource,
 	}
 	path := cmp.Or(src.Inside, src.Path)
 	if !filepath.IsAbs(path) {
-		return "", nil, &domain.Error{
+		return "", nil, &Error{
 			Object: p.object(), Field: p.volumeField(),
 			Reason: fmt.Sprintf("the node's path of the volume is not absolute: %q", path),
 			Remedy: "correct the volume directory of the node", Err: domain.ErrInvalid,

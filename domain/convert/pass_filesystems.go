@@ -52,13 +52,13 @@ func filesystems(c *Conversion) error {
 func (c *Conversion) filesystem(name string) (*libvirtxml.DomainFilesystem, error) {
 	socket := c.Facts.Filesystems[name]
 	if socket == "" {
-		return nil, &domain.Error{
+		return nil, &Error{
 			Object: c.object(), Field: fmt.Sprintf("spec.volumes[%s]", name),
 			Reason: "the node has no virtiofsd for this volume", Remedy: "use a disk, or wait until virtiofsd runs", Err: domain.ErrNotFound,
 		}
 	}
 	if !filepath.IsAbs(socket) {
-		return nil, &domain.Error{
+		return nil, &Error{
 			Object: c.object(), Field: fmt.Sprintf("spec.volumes[%s]", name),
 			Reason: fmt.Sprintf("the node's path of the virtiofsd socket is not absolute: %q", socket), Remedy: "correct the virtiofsd configuration of the node", Err: domain.ErrInvalid,
 		}

@@ -71,7 +71,7 @@ func uefi(c *Conversion, in *v1.EFI) error {
 	}
 	image, what := firmwarePass{c}.firmwareImage(secure)
 	if image.Code == "" || image.Vars == "" && !stateless(c) {
-		return &domain.Error{
+		return &Error{
 			Object: c.object(), Field: specEFI, Reason: "the node has no UEFI image " + what,
 			Remedy: "install it on the node, or use another node", Err: domain.ErrUnsupported,
 		}
@@ -152,14 +152,14 @@ func (c firmwarePass) nvramPath(in *v1.EFI) (string, error) {
 	dir := c.Facts.Dir
 	if isTrue(in.Persistent) {
 		if dir = c.Facts.NVRAMDir; dir == "" {
-			return "", &domain.Error{
+			return "", &Error{
 				Object: c.object(), Field: specEFI + ".persistent", Reason: "the node has no directory for persistent UEFI variables",
 				Remedy: "configure one, or remove persistent", Err: domain.ErrUnsupported,
 			}
 		}
 	}
 	if !filepath.IsAbs(dir) {
-		return "", &domain.Error{Object: "node", Reason: fmt.Sprintf("the directory for UEFI variables is not absolute: %q", dir),
+		return "", &Error{Object: "node", Reason: fmt.Sprintf("the directory for UEFI variables is not absolute: %q", dir),
 			Remedy: "configure an absolute path", Err: domain.ErrInvalid}
 	}
 	return filepath.Join(dir, c.VMI.Name+"_VARS.fd"), nil
@@ -213,7 +213,7 @@ func acpiTables(c *Conversion, in *v1.ACPI) error {
 		case c.VMI.Spec.Volumes[i].Secret == nil:
 			return c.Invalid(t.field, fmt.Sprintf("Invalid value: volume %q is not a secret", t.volume), "use a secret volume")
 		case !filepath.IsAbs(c.Facts.SecretDirs[t.volume]):
-			return &domain.Error{
+			return &Error{
 				Object: c.object(), Field: fmt.Sprintf("spec.volumes[%s]", t.volume), Reason: "the node has no directory for the secret",
 				Remedy: "check that the secret exists", Err: domain.ErrUnsupported,
 			}

@@ -199,7 +199,7 @@ func (p *devicePass) pop(field, name, resource string) (HostDevice, error) {
 	if p.taken[resource]++; n < len(p.Facts.Devices[resource]) {
 		return p.Facts.Devices[resource][n], nil
 	}
-	return HostDevice{}, &domain.Error{
+	return HostDevice{}, &Error{
 		Object: p.object(), Field: field, Err: domain.ErrNotFound,
 		Reason: fmt.Sprintf("the node has allocated %d devices of %s, fewer than the spec requests", n, resource),
 		Remedy: "schedule it to a node that has them",
@@ -230,7 +230,7 @@ func (p *devicePass) leftOver() error {
 
 // badDevice returns the error for an allocated device of the wrong kind.
 func (p *devicePass) badDevice(field, what string) error {
-	return &domain.Error{
+	return &Error{
 		Object: p.object(), Field: field, Reason: "the node has allocated " + what,
 		Remedy: "correct the device plugin or driver of the resource", Err: domain.ErrInvalid,
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 
+	v1 "kubevirt.io/api/core/v1"
+
 	"github.com/virtloom/virtloom/domain"
 )
 
@@ -21,7 +23,7 @@ func identity(c *Conversion) error {
 			return c.Invalid(v.field, fmt.Sprintf("Invalid value: %q", v.value), "convert an object that the API server has stored")
 		}
 	}
-	uuid, field := domain.UUID(c.VMI), "metadata.uid"
+	uuid, field := UUID(c.VMI), "metadata.uid"
 	if fw := c.VMI.Spec.Domain.Firmware; fw != nil && fw.UUID != "" {
 		field = specDomain + "firmware.uuid"
 	}
@@ -38,8 +40,18 @@ func identity(c *Conversion) error {
 	d.Devices.Emulator = c.Facts.Emulator
 	m := domain.Metadata{Namespace: c.VMI.Namespace, Name: c.VMI.Name, UID: c.VMI.UID, Epoch: c.Facts.Epoch}
 	if err := domain.PutMetadata(d, m); err != nil {
-		return &domain.Error{Object: c.object(), Field: "metadata", Reason: "cannot be stored in the metadata of the domain",
+		return &Error{Object: c.object(), Field: "metadata", Reason: "cannot be stored in the metadata of the domain",
 			Remedy: "use names without characters that XML forbids", Err: err}
 	}
 	return nil
+}
+
+// UUID returns the UUID of the domain: spec.domain.firmware.uuid if it is set, else the
+// UID of the object. libvirt requires that the UUID in the guest's system information is
+// that of the domain.
+func UUID(vmi *v1.VirtualMachineInstance) string {
+	if fw := vmi.Spec.Domain.Firmware; fw != nil && fw.UUID != "" {
+		return string(fw.UUID)
+	}
+	return string(vmi.UID)
 }

@@ -83,7 +83,7 @@ func (c interfacePass) leftToSidecar(field string, in *v1.Interface) error {
 	if c.Facts.Services.Hooks {
 		return nil
 	}
-	return &domain.Error{
+	return &Error{
 		Object: c.object(), Field: field + ".binding", Err: domain.ErrUnsupported,
 		Reason: fmt.Sprintf("the interface of binding plugin %q is added by its sidecar, which the node does not call", in.Binding.Name),
 		Remedy: "use a plugin whose domainAttachmentType is tap, or masquerade or bridge",
@@ -150,7 +150,7 @@ func (c interfacePass) connectInterface(field string, in *v1.Interface, out *lib
 		out.Source = &libvirtxml.DomainInterfaceSource{Ethernet: &libvirtxml.DomainInterfaceSourceEthernet{}}
 		out.Target = &libvirtxml.DomainInterfaceTarget{Dev: link.Tap, Managed: "no"}
 	case in.Binding != nil:
-		return &domain.Error{
+		return &Error{
 			Object: c.object(), Field: field + ".binding", Err: domain.ErrUnsupported,
 			Reason: fmt.Sprintf("the node has no tap device from binding plugin %q", in.Binding.Name),
 			Remedy: "use a plugin whose domainAttachmentType is tap, or masquerade or bridge",
@@ -164,7 +164,7 @@ func (c interfacePass) connectInterface(field string, in *v1.Interface, out *lib
 }
 
 func (c interfacePass) noNetwork(name, reason string) error {
-	return &domain.Error{
+	return &Error{
 		Object: c.object(), Field: fmt.Sprintf("spec.networks[%s]", name),
 		Reason: reason, Remedy: "set the network up on the node", Err: domain.ErrNotFound,
 	}
@@ -212,7 +212,7 @@ func (c interfacePass) checkBinding(field string, in *v1.Interface) error {
 	case len(named) > 1:
 		return c.Invalid(field, "Forbidden: bindings are mutually exclusive: "+strings.Join(named, ", "), "set one of them")
 	case slices.Contains(removedBindings, named[0]):
-		return &domain.Error{
+		return &Error{
 			Object: c.object(), Field: field + "." + named[0], Reason: "was removed from KubeVirt",
 			Remedy: remedyBinding, Err: domain.ErrUnsupported,
 		}

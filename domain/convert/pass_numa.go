@@ -29,7 +29,7 @@ func (p *pinning) passNUMA() error {
 	for _, n := range nodes {
 		// Without a list, the page sizes of the node are unknown.
 		if sizes := n.host.HugepagesKiB; len(sizes) > 0 && !slices.Contains(sizes, uint64(page>>10)) {
-			return &domain.Error{
+			return &Error{
 				Object: p.object(), Field: specDomain + "memory.hugepages.pageSize",
 				Reason: fmt.Sprintf("host NUMA node %d has no huge pages of %d KiB", n.host.ID, page>>10),
 				Remedy: "use a page size of the node, or another node", Err: domain.ErrUnsupported,

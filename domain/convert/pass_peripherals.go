@@ -62,7 +62,7 @@ func vsock(c *Conversion) error {
 	case c.Facts.LocalVSOCK:
 		cid = new(uint32(localCID))
 	case cid == nil:
-		return &domain.Error{
+		return &Error{
 			Object: c.object(), Field: "status.VSOCKCID", Reason: "no vsock context identifier is allocated",
 			Remedy: "wait until the controller allocates one", Err: domain.ErrNotFound,
 		}

@@ -65,7 +65,7 @@ type pinning struct {
 
 // short returns the error for a node that has allocated too few CPUs.
 func (p *pinning) short(field, reason string) error {
-	return &domain.Error{
+	return &Error{
 		Object: p.object(), Field: field, Reason: reason,
 		Remedy: "use a node with more dedicated CPUs, or request fewer", Err: domain.ErrUnsupported,
 	}
@@ -79,7 +79,7 @@ func (p *pinning) vcpus() error {
 	case len(p.Facts.CPUs) == 0:
 		return p.short(field, "the node has no dedicated CPUs for this guest")
 	case len(p.Facts.Cells) == 0:
-		return &domain.Error{Object: p.object(), Field: field, Reason: "the node does not know its NUMA topology",
+		return &Error{Object: p.object(), Field: field, Reason: "the node does not know its NUMA topology",
 			Remedy: "check that libvirt reports it", Err: domain.ErrUnsupported}
 	}
 	t := xmlspec.TopologyOf(&p.VMI.Spec.Domain)

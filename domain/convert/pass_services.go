@@ -36,7 +36,7 @@ func services(c *Conversion) error {
 }
 
 func (c *Conversion) unserved(field, reason, remedy string) error {
-	return &domain.Error{Object: c.object(), Field: field, Reason: "the node " + reason, Remedy: remedy, Err: domain.ErrUnsupported}
+	return &Error{Object: c.object(), Field: field, Reason: "the node " + reason, Remedy: remedy, Err: domain.ErrUnsupported}
 }
 
 // credential checks that a credential can reach the guest and that the node propagates it.

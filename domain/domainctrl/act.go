@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 )
@@ -82,7 +83,7 @@ func saysTaskFailed(vmi *v1.VirtualMachineInstance) bool {
 // act carries out the tasks in order and returns those that failed, now or before and still
 // pausing; tried reports whether one failed now. It stops at the first failed task that others
 // build on, and at one that the lease no longer permits.
-func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (failed []domain.Failure, tried bool) {
+func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (failed []action.Failure, tried bool) {
 	for _, t := range v.plan.Actions {
 		if before := r.failures.waits(key, t, r.Clock.Now()); before != nil {
 			failed = append(failed, *before)
@@ -102,9 +103,9 @@ func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (faile
 		}
 		tried = true
 		if outdated(err) {
-			return append(failed, domain.Failure{Action: t, Err: err}), tried
+			return append(failed, action.Failure{Action: t, Err: err}), tried
 		}
-		reported, news := r.failures.failed(key, domain.Failure{Action: t, Err: err}, r.Clock.Now())
+		reported, news := r.failures.failed(key, action.Failure{Action: t, Err: err}, r.Clock.Now())
 		failed = append(failed, reported)
 		if news && r.Recorder != nil && v.plan.VMI != nil {
 			r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
@@ -116,7 +117,7 @@ func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (faile
 	return failed, tried
 }
 
-func (r actor) task(ctx context.Context, v pass, t domain.Action) (err error) {
+func (r actor) task(ctx context.Context, v pass, t action.Action) (err error) {
 	ctx, span := tracer.Start(ctx, "node."+string(t.Verb))
 	span.SetAttributes(attribute.String("task", t.String()))
 	defer func() {
@@ -129,23 +130,23 @@ func (r actor) task(ctx context.Context, v pass, t domain.Action) (err error) {
 	if err != nil {
 		return err
 	}
-	if t.Verb == domain.ActionMigrate {
+	if t.Verb == action.Migrate {
 		return r.migrate(ctx, types.NamespacedName{Namespace: v.vmi.Namespace, Name: v.vmi.Name}, v, t)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	switch t.Verb {
-	case domain.ActionApply:
+	case action.Apply:
 		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
 		return applied(t.Operation, calling(ctx, "hypervisor."+string(t.Operation.Verb), func(ctx context.Context) error {
 			return r.Hypervisor.Apply(ctx, t.Operation)
 		}))
-	case domain.ActionAbort:
+	case action.Abort:
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
-	case domain.ActionFreeze, domain.ActionThaw, domain.ActionSyncTime:
+	case action.Freeze, action.Thaw, action.SyncTime:
 		return r.agentTask(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name), t)
-	case domain.ActionCleanup:
+	case action.Cleanup:
 		return r.Workspace.Clear(ctx, t.UID)
 	default:
 		return fmt.Errorf("domainctrl: unsupported task %q", t.Verb)

@@ -8,11 +8,12 @@ import (
 	"fmt"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 )
 
 // agentTask carries out a task of the guest agent, and queries the agent afterwards for the
 // outcome.
-func (r actor) agentTask(ctx context.Context, name string, t domain.Action) error {
+func (r actor) agentTask(ctx context.Context, name string, t action.Action) error {
 	agent, able := r.Hypervisor.(domain.GuestAgent)
 	if !able {
 		return fmt.Errorf("domainctrl: %s %s: the hypervisor does not support guest agents: %w", t.Verb, name, domain.ErrUnsupported)
@@ -20,9 +21,9 @@ func (r actor) agentTask(ctx context.Context, name string, t domain.Action) erro
 	logger(ctx).Info("Asking the guest agent", "task", t.String())
 	var err error
 	switch t.Verb {
-	case domain.ActionFreeze:
+	case action.Freeze:
 		err = agent.Freeze(ctx, name)
-	case domain.ActionThaw:
+	case action.Thaw:
 		err = agent.Thaw(ctx, name)
 	default:
 		ctx, cancel := context.WithTimeout(ctx, agentDeadline)

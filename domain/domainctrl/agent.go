@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/status"
 )
@@ -41,7 +42,7 @@ type agents struct {
 // said is the last answer of an agent.
 type said struct {
 	whose string // see identity
-	info  domain.GuestInfo
+	info  guestagent.Info
 }
 
 // identity distinguishes domains that have the same name one after another; some have the same UUID
@@ -156,13 +157,13 @@ func (a *agents) ask(ctx context.Context, name string, p *poll) {
 
 // essence is the part of an agent's answer that the VMI status reports; the rest changes all the
 // time.
-func essence(i domain.GuestInfo) domain.GuestInfo {
+func essence(i guestagent.Info) guestagent.Info {
 	i.Users, i.Filesystems = nil, nil
 	return i
 }
 
 // of returns the last answer of the agent in that domain, nil if there is none.
-func (a *agents) of(name string, st *domain.State) *domain.GuestInfo {
+func (a *agents) of(name string, st *domain.State) *guestagent.Info {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if last, known := a.said[name]; known && st != nil && last.whose == identity(st) {

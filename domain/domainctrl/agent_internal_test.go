@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/memory"
 )
@@ -78,7 +80,7 @@ func (a *asked) apply(op domain.Operation) {
 }
 
 // says is the last answer of the agent of that domain.
-func (a *asked) says(name string) *domain.GuestInfo {
+func (a *asked) says(name string) *guestagent.Info {
 	a.Helper()
 	st, err := a.Get(a.Context(), name)
 	if err != nil {
@@ -109,7 +111,7 @@ func (a *asked) wants(host string, passes int) {
 }
 
 func TestAgents(t *testing.T) {
-	hostname := func(host string) *domain.GuestInfo { return &domain.GuestInfo{Hostname: host} }
+	hostname := func(host string) *guestagent.Info { return &guestagent.Info{Hostname: host} }
 	for name, test := range map[string]func(*asked){
 		"are asked at once, and then less and less": func(a *asked) {
 			a.wants("nothing", 0)
@@ -135,7 +137,7 @@ func TestAgents(t *testing.T) {
 			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			busy := hostname("one")
-			busy.Users = []domain.GuestUser{{Name: "root"}}
+			busy.Users = []guestagent.User{{Name: "root"}}
 			a.SetGuestInfo(asker, busy)
 			time.Sleep(agentPauseLast)
 			a.wants("one", 0)
@@ -253,7 +255,7 @@ func TestAgents_HypervisorWithoutAgents(t *testing.T) {
 			t.Error(err)
 		}
 		r := &Reconciler{Hypervisor: hv}
-		if err := (actor{r}).agentTask(t.Context(), asker, domain.Action{Verb: domain.ActionFreeze}); !errors.Is(err, domain.ErrUnsupported) {
+		if err := (actor{r}).agentTask(t.Context(), asker, action.Action{Verb: action.Freeze}); !errors.Is(err, domain.ErrUnsupported) {
 			t.Errorf("freeze: %v, want ErrUnsupported", err)
 		}
 	})

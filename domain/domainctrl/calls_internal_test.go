@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/workspace"
@@ -34,7 +35,7 @@ func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
 	for _, verb := range []domain.Verb{domain.Start, domain.Shutdown, domain.Destroy, domain.Undefine, domain.Resume} {
 		for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, context.DeadlineExceeded, domain.ErrNotFound} {
 			r := &Reconciler{Hypervisor: refusing{err: answer}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
-			do := domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: verb, Domain: "ns_guest"}}
+			do := action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: verb, Domain: "ns_guest"}}
 			err := actor{r}.task(t.Context(), pass{observed: observe(nil, r.Clock.Now())}, do)
 			if gone := errors.Is(answer, domain.ErrNotFound) && verb != domain.Start; gone != (err == nil) {
 				t.Errorf("%s is answered by %q: error %v", verb, answer, err)

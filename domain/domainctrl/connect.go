@@ -19,7 +19,7 @@ func (r *Reconciler) connect(ctx context.Context, w observed, s *plan.Snapshot) 
 	switch {
 	case r.Connector == nil || w.vmi == nil:
 		return nil
-	case w.role(r.NodeName) == domain.RoleNone:
+	case w.role(r.NodeName) == handoff.RoleNone:
 		return w.leaseErr
 	case w.lease.State == handoff.Lost && w.lease.Holder == r.NodeName:
 		return nil // only an answer is requested

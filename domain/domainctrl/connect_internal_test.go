@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -85,7 +87,7 @@ func TestConnect_UnresponsiveLauncherIsNotGone(t *testing.T) {
 					t.Errorf("%v: %s", answer, task)
 				}
 				// An invalid answer affects its own VMI only, whose status reports it.
-				if says := outOfSync(plan.VMI); errors.Is(answer, domain.ErrInvalid) && domain.RoleOf(tt.lease, here) == domain.RoleHolder && !strings.Contains(says, "dial") {
+				if says := outOfSync(plan.VMI); errors.Is(answer, domain.ErrInvalid) && handoff.RoleOf(tt.lease, here) == handoff.RoleHolder && !strings.Contains(says, "dial") {
 					t.Errorf("the object says %q", says)
 				}
 			}
@@ -121,17 +123,17 @@ func TestConnect_EndedLauncherIsGone(t *testing.T) {
 
 // listener is a transport that records the passage it listens on.
 type listener struct {
-	domain.DirectTransport
-	heard domain.Passage
+	transport.Direct
+	heard transport.Passage
 }
 
-func (l *listener) Listen(ctx context.Context, p domain.Passage) (domain.Listening, error) {
+func (l *listener) Listen(ctx context.Context, p transport.Passage) (transport.Endpoint, error) {
 	l.heard = p
-	return l.DirectTransport.Listen(ctx, p)
+	return l.Direct.Listen(ctx, p)
 }
 
 func TestListen_PassageInUse(t *testing.T) {
-	way := &listener{DirectTransport: domain.DirectTransport{Address: "192.0.2.1", Port: 1}}
+	way := &listener{Direct: transport.Direct{Address: "192.0.2.1", Port: 1}}
 	r := &Reconciler{NodeName: "node-a", Transport: way, CallTimeout: time.Minute}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	s := plan.Snapshot{VMI: &v1.VirtualMachineInstance{
@@ -142,7 +144,7 @@ func TestListen_PassageInUse(t *testing.T) {
 		},
 	}}
 	listen := func(asked bool) {
-		(preparer{r}).listen(t.Context(), key, &s, domain.Action{Passage: domain.PassageOf(s.VMI, r.NodeName), Needed: asked})
+		(preparer{r}).listen(t.Context(), key, &s, action.Action{Passage: transport.PassageOf(s.VMI, r.NodeName), Needed: asked})
 	}
 	listen(true)
 	opened := way.heard

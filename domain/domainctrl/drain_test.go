@@ -11,28 +11,28 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // way is a transport that fails at first, and counts.
 type way struct {
-	domain.Transport
+	transport.Transport
 	listenFails, dialFails, closed atomic.Int64
 }
 
-func (w *way) Listen(ctx context.Context, p domain.Passage) (domain.Listening, error) {
+func (w *way) Listen(ctx context.Context, p transport.Passage) (transport.Endpoint, error) {
 	if w.listenFails.Add(-1) >= 0 {
-		return domain.Listening{}, errors.New("no port is free")
+		return transport.Endpoint{}, errors.New("no port is free")
 	}
 	return w.Transport.Listen(ctx, p)
 }
 
-func (w *way) Dial(ctx context.Context, p domain.Passage, to domain.Listening) (domain.Route, error) {
+func (w *way) Dial(ctx context.Context, p transport.Passage, to transport.Endpoint) (transport.Route, error) {
 	if w.dialFails.Add(-1) >= 0 {
-		return domain.Route{}, errors.New("no route to host")
+		return transport.Route{}, errors.New("no route to host")
 	}
 	return w.Transport.Dial(ctx, p, to)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 )
 
 // Pauses before a failed task is tried again double from the first to the longest one, which is
@@ -32,19 +33,19 @@ type failures struct {
 
 // trials are those of one VMI.
 type trials struct {
-	last  []domain.Failure
+	last  []action.Failure
 	tasks map[string]*trial
 }
 
 // trial is a failed task, with the number of failures in a row.
 type trial struct {
-	domain.Failure
+	action.Failure
 	times int
 	next  time.Time
 }
 
 // note stores which tasks of a pass failed, or are still pausing after a failure.
-func (t *failures) note(key types.NamespacedName, failed []domain.Failure, now time.Time) {
+func (t *failures) note(key types.NamespacedName, failed []action.Failure, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.known[key]
@@ -59,7 +60,7 @@ func (t *failures) note(key types.NamespacedName, failed []domain.Failure, now t
 }
 
 // of returns the failed tasks of the VMI's last pass.
-func (t *failures) of(key types.NamespacedName) []domain.Failure {
+func (t *failures) of(key types.NamespacedName) []action.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if all := t.known[key]; all != nil {
@@ -69,7 +70,7 @@ func (t *failures) of(key types.NamespacedName) []domain.Failure {
 }
 
 // waits returns the failure after which the task has to wait; nil if it may be tried.
-func (t *failures) waits(key types.NamespacedName, task domain.Action, now time.Time) *domain.Failure {
+func (t *failures) waits(key types.NamespacedName, task action.Action, now time.Time) *action.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.known[key]
@@ -85,7 +86,7 @@ func (t *failures) waits(key types.NamespacedName, task domain.Action, now time.
 
 // failed notes that a task failed, and returns the failure to report: the previous one if it has
 // the same cause. news reports whether the cause is another one.
-func (t *failures) failed(key types.NamespacedName, f domain.Failure, now time.Time) (reported domain.Failure, news bool) {
+func (t *failures) failed(key types.NamespacedName, f action.Failure, now time.Time) (reported action.Failure, news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known == nil {
@@ -115,16 +116,16 @@ func (t *failures) failed(key types.NamespacedName, f domain.Failure, now time.T
 }
 
 // urgent reports whether the task lets a guest end or go on, or records metadata needed for that.
-func urgent(t domain.Action) bool {
+func urgent(t action.Action) bool {
 	switch t.Operation.Verb {
 	case domain.Destroy, domain.Shutdown, domain.Undefine, domain.Resume, domain.SetMetadata:
 		return true
 	}
-	return t.Verb != domain.ActionApply
+	return t.Verb != action.Apply
 }
 
 // done notes that a task was carried out.
-func (t *failures) done(key types.NamespacedName, task domain.Action) {
+func (t *failures) done(key types.NamespacedName, task action.Action) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if all := t.known[key]; all != nil {

@@ -18,6 +18,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
@@ -66,7 +67,7 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	command, _ := lease.Command(handoff.CommandStart)
-	start := domain.Action{Verb: domain.ActionApply, Command: command, Operation: domain.Operation{
+	start := action.Action{Verb: action.Apply, Command: command, Operation: domain.Operation{
 		Verb: domain.Start, Domain: "ns_guest", Definition: &libvirtxml.Domain{Name: "ns_guest"},
 	}}
 	pod := launcherPod(corev1.PodRunning, corev1.ContainerState{}, func(p *corev1.Pod) {
@@ -87,7 +88,7 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 			actor{r}.recordEvents(vmi, next.VMI)
 			vmi = next.VMI
 		}
-		next.Actions = []domain.Action{start}
+		next.Actions = []action.Action{start}
 		failed, tried := actor{r}.act(t.Context(), key, pass{observed: observe(vmi, clock.Now()), plan: next})
 		r.failures.note(key, failed, clock.Now())
 		if len(failed) != 1 {
@@ -114,11 +115,11 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 func TestFailedTask_Retry(t *testing.T) {
 	var known failures
 	key, now := types.NamespacedName{Namespace: "ns", Name: "guest"}, time.Unix(1700000000, 0)
-	task := func(v domain.Verb, epoch uint64) domain.Action {
-		return domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: v, Domain: "ns_guest"}, Command: handoff.Command{Epoch: epoch}}
+	task := func(v domain.Verb, epoch uint64) action.Action {
+		return action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: v, Domain: "ns_guest"}, Command: handoff.Command{Epoch: epoch}}
 	}
-	fail := func(t domain.Action, why string) (domain.Failure, bool) {
-		return known.failed(key, domain.Failure{Action: t, Err: errors.New(why)}, now)
+	fail := func(t action.Action, why string) (action.Failure, bool) {
+		return known.failed(key, action.Failure{Action: t, Err: errors.New(why)}, now)
 	}
 	if _, news := fail(task(domain.Start, 1), "no memory left: 17 MiB"); !news {
 		t.Error("the first failure is not reported")

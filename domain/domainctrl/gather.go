@@ -13,6 +13,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // gatherer reads the snapshot of a VMI. It writes nothing.
@@ -70,7 +71,7 @@ func (r gatherer) silent(w observed, s *plan.Snapshot, name string, err error) e
 	if s.VMI == nil || !lies && !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
 		return err
 	}
-	if w.role(r.NodeName) == domain.RoleNone {
+	if w.role(r.NodeName) == handoff.RoleNone {
 		return errors.Join(err, w.leaseErr)
 	}
 	if lies { // its answer is no evidence of the guest's state

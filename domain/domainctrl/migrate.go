@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -21,7 +22,7 @@ import (
 // migrate begins the migration of a domain. Once it is under way the hypervisors finish it even
 // without the API server; a guest that arrives paused resumes when the API server is reachable
 // again.
-func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t domain.Action) error {
+func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t action.Action) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)

@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmipatch"
@@ -42,11 +42,11 @@ func observe(vmi *v1.VirtualMachineInstance, asked time.Time) observed {
 }
 
 // role returns the role of the node for the VMI; RoleNone if its lease cannot be parsed.
-func (w observed) role(node string) domain.Role {
+func (w observed) role(node string) handoff.Role {
 	if w.vmi == nil || w.leaseErr != nil {
-		return domain.RoleNone
+		return handoff.RoleNone
 	}
-	return domain.RoleOf(w.lease, node)
+	return handoff.RoleOf(w.lease, node)
 }
 
 // pass is the state of a pass: the observed object, and the snapshot and plan made of it.
@@ -142,7 +142,7 @@ func sameVersion(a, b *v1.VirtualMachineInstance) bool {
 // within returns how long the task may take at the hypervisor, by the API server's answer about the
 // lease and its age. The error is handoff.ErrUnconfirmed or handoff.ErrFenced if it must not begin:
 // this process has been too slow, or the lease has changed.
-func (r *Reconciler) within(v pass, t domain.Action) (time.Duration, error) {
+func (r *Reconciler) within(v pass, t action.Action) (time.Duration, error) {
 	if !t.TouchesGuest() {
 		return r.CallTimeout, nil
 	}

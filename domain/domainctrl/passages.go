@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -19,9 +19,9 @@ type passages struct {
 	open map[types.NamespacedName]*passage
 }
 
-// passage is a passage on which a [domain.Transport] listens.
+// passage is a passage on which a [transport.Transport] listens.
 type passage struct {
-	domain.Passage
+	transport.Passage
 	// moving reports whether a migration uses it, or its arrival is not fully reported.
 	moving bool
 	// closes is when it is to be closed; zero while it is needed.
@@ -29,7 +29,7 @@ type passage struct {
 }
 
 // note remembers an open passage, instead of the previous one.
-func (p *passages) note(key types.NamespacedName, to domain.Passage) {
+func (p *passages) note(key types.NamespacedName, to transport.Passage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
@@ -42,7 +42,7 @@ func (p *passages) note(key types.NamespacedName, to domain.Passage) {
 
 // opened returns the passage of that migration as it was opened, or to itself if it was not: a
 // later change of the object is no reason to break the stream.
-func (p *passages) opened(key types.NamespacedName, to domain.Passage) domain.Passage {
+func (p *passages) opened(key types.NamespacedName, to transport.Passage) transport.Passage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if was := p.open[key]; was != nil && was.Key == to.Key && was.Migration == to.Migration {
@@ -111,17 +111,17 @@ func (p *passages) carries(key types.NamespacedName) bool {
 // may still wait there for the last answer, without which it would resume the guest.
 func (r *Reconciler) release(key types.NamespacedName, v pass, was, want handoff.Lease) time.Time {
 	now := r.Clock.Now()
-	role := domain.RoleOf(want, r.NodeName)
+	role := handoff.RoleOf(want, r.NodeName)
 	switch {
-	case role == domain.RoleTarget, want.State == handoff.Arrived && role == domain.RoleHolder:
+	case role == handoff.RoleTarget, want.State == handoff.Arrived && role == handoff.RoleHolder:
 		r.passages.keep(key, want.State != handoff.Preparing && want.State != handoff.Prepared)
 		return time.Time{}
-	case was.InMove() && was.Holder == r.NodeName && role == domain.RoleHolder && !want.InMove():
+	case was.InMove() && was.Holder == r.NodeName && role == handoff.RoleHolder && !want.InMove():
 		// An earlier process of this agent may have left one.
-		r.Transport.Close(domain.PassageKey(v.vmi))
+		r.Transport.Close(transport.PassageKey(v.vmi))
 	}
 	after := time.Duration(0)
-	if role == domain.RoleHolder {
+	if role == handoff.RoleHolder {
 		after = r.CloseAfter
 	}
 	at, found := r.passages.due(key, now.Add(after))

@@ -10,10 +10,12 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/domain/workspace"
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // preparer prepares the node for a VMI. What prevents that becomes part of the snapshot, and is
@@ -22,15 +24,15 @@ type preparer struct{ *Reconciler }
 
 // prepare carries out what [plan.Preparations] asks for; the results become part of the snapshot.
 func (r preparer) prepare(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot) error {
-	var todo []domain.Action
+	var todo []action.Action
 	todo, s.PrepareError = plan.Preparations(*s)
 	for _, t := range todo {
 		switch t.Verb {
-		case domain.ActionPrepare:
+		case action.Prepare:
 			if err := r.files(ctx, key, w, s, t); err != nil {
 				return err
 			}
-		case domain.ActionListen:
+		case action.Listen:
 			r.listen(ctx, key, s, t)
 		default:
 			return fmt.Errorf("domainctrl: unsupported preparation %q", t.Verb)
@@ -43,7 +45,7 @@ func (r preparer) prepare(ctx context.Context, key types.NamespacedName, w obser
 }
 
 // step reports a step of a migration to this node that the source waits for.
-func (r preparer) step(ctx context.Context, key types.NamespacedName, t domain.Action, reached plan.MigrationStep) {
+func (r preparer) step(ctx context.Context, key types.NamespacedName, t action.Action, reached plan.MigrationStep) {
 	if t.Needed {
 		actor(r).step(ctx, key, reached)
 	}
@@ -51,7 +53,7 @@ func (r preparer) step(ctx context.Context, key types.NamespacedName, t domain.A
 
 // files prepares the VMI's files, with the claims it has on this node, and converts the object to
 // the desired domain, whose devices the guest may open from then on.
-func (r preparer) files(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot, t domain.Action) error {
+func (r preparer) files(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot, t action.Action) error {
 	r.step(ctx, key, t, plan.TargetAsked)
 	host, err := r.host(ctx)
 	if err != nil {
@@ -69,7 +71,7 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 	if err := r.Workspace.Retain(ctx, s.VMI, live); err != nil {
 		return err
 	}
-	s.Facts.Incoming = w.role(r.NodeName) == domain.RoleTarget
+	s.Facts.Incoming = w.role(r.NodeName) == handoff.RoleTarget
 	// Devices keep the addresses at which the guest has found them.
 	s.Facts.Layout = convert.LayoutOf(live)
 	if s.PrepareError == nil {
@@ -105,7 +107,7 @@ func (r preparer) host(ctx context.Context) (domain.Host, error) {
 
 // listen opens the passage for the VMI's migration. A failure is the PrepareError only before
 // anything has begun, when the action is Needed.
-func (r preparer) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, t domain.Action) {
+func (r preparer) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, t action.Action) {
 	limited, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	p := t.Passage

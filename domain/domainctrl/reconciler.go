@@ -29,9 +29,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // DefaultWorkers is the number of concurrent passes, not counting those that their worker has left
@@ -67,12 +70,12 @@ type Reconciler struct {
 	NodeName string
 	// Transport carries migrations to and from other nodes. Its streams have to outlive the
 	// manager's end; see DrainWithin.
-	Transport domain.Transport
+	Transport transport.Transport
 	// Hypervisor is the node's. Live migration requires that it implements domain.Migrator.
 	Hypervisor domain.Hypervisor
 	// Connector finds the hypervisors of VMIs that have one each; Hypervisor is then the fleet of
 	// them. Defaults to none: Hypervisor runs all domains.
-	Connector domain.Connector
+	Connector Connector
 	// Informer watches the domains of Hypervisor; its owner runs it. Defaults to one of the
 	// reconciler's own, which the manager runs.
 	Informer *informer.Informer
@@ -318,7 +321,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 		}
 		return r.failed(ctx, key, plan, err), nil
 	}
-	if plan.Role == domain.RoleNone || plan.Role == "" {
+	if plan.Role == handoff.RoleNone || plan.Role == "" {
 		r.migrations.forget(key)
 		r.failures.forget(key)
 	}
@@ -326,7 +329,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 }
 
 // causes joins the errors of failed tasks, nil if none failed.
-func causes(failed []domain.Failure) error {
+func causes(failed []action.Failure) error {
 	var all []error
 	for _, t := range failed {
 		all = append(all, t.Err)
@@ -356,7 +359,7 @@ const failedRetry = time.Second
 // looking at once saves the wait. closes is when a passage is to be closed; zero if none is.
 func (r *Reconciler) result(plan plan.Plan, stored bool, closes time.Time) reconcile.Result {
 	at := plan.RequeueAt
-	if at == nil && len(plan.Actions) > 0 && stored && plan.Role != domain.RoleNone {
+	if at == nil && len(plan.Actions) > 0 && stored && plan.Role != handoff.RoleNone {
 		return reconcile.Result{RequeueAfter: time.Millisecond}
 	}
 	if !closes.IsZero() && (at == nil || closes.Before(*at)) {

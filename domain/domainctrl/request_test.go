@@ -14,6 +14,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
@@ -128,9 +129,9 @@ func takenRequest(t *testing.T, p *pair) {
 }
 
 func steady(t *testing.T, p *pair) {
-	reported := domain.GuestInfo{
-		AgentVersion: "8.0.0", Commands: []string{"guest-ping"}, Hostname: "guest", OS: domain.GuestOS{Name: "Debian"},
-		Interfaces: []domain.GuestInterface{{Name: "eth0", MAC: "02:00:00:00:00:07", IPs: []string{"192.0.2.7"}}},
+	reported := guestagent.Info{
+		AgentVersion: "8.0.0", Commands: []string{"guest-ping"}, Hostname: "guest", OS: guestagent.OS{Name: "Debian"},
+		Interfaces: []guestagent.Interface{{Name: "eth0", MAC: "02:00:00:00:00:07", IPs: []string{"192.0.2.7"}}},
 	}
 	p.a.SetAgents(&reported)
 	var writes atomic.Int64
@@ -158,8 +159,8 @@ func steady(t *testing.T, p *pair) {
 	before := writes.Load()
 	for n := range 50 {
 		busy := reported
-		busy.Users = []domain.GuestUser{{Name: "root", LoginTime: time.Unix(int64(n), 0)}}
-		busy.Filesystems = []domain.GuestFilesystem{{Name: "vda1", UsedBytes: uint64(n)}}
+		busy.Users = []guestagent.User{{Name: "root", LoginTime: time.Unix(int64(n), 0)}}
+		busy.Filesystems = []guestagent.Filesystem{{Name: "vda1", UsedBytes: uint64(n)}}
 		p.a.SetGuestInfo(domain.Name(vmi.Namespace, vmi.Name), &busy)
 		pass(t, a, vmi)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/rig"
@@ -121,7 +122,7 @@ func (n *node) agent(t *testing.T) (ctrl.Manager, *domainctrl.Reconciler) {
 	caches, err := domainctrl.NewCaches(n.c.Config(rig.NodeUser(n.name)), n.c.scheme, n.name)
 	domainfixture.Must(t, err)
 	r := &domainctrl.Reconciler{
-		NodeName: n.name, Transport: domain.DirectTransport{Address: "127.0.0.1", Port: n.port}, Hypervisor: n.Hypervisor, Workspace: n.workspace(),
+		NodeName: n.name, Transport: transport.Direct{Address: "127.0.0.1", Port: n.port}, Hypervisor: n.Hypervisor, Workspace: n.workspace(),
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
 	}
 	if n.edit != nil {

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -100,7 +99,7 @@ func (v pass) noticed(node string) []plan.MigrationStep {
 
 // left reports whether the guest has migrated from the node to another one.
 func (v pass) left(node string) bool {
-	if v.vmi == nil || v.plan.Role != domain.RoleNone {
+	if v.vmi == nil || v.plan.Role != handoff.RoleNone {
 		return false
 	}
 	m := v.vmi.Status.MigrationState

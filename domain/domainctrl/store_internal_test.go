@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmipatch"
@@ -20,16 +21,16 @@ func TestStore_GuardsOfReports(t *testing.T) {
 		vmi.Status.Phase = v1.Running
 		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionTrue})
 	}
-	note := domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: domain.SetMetadata}}
+	note := action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: domain.SetMetadata}}
 	for name, tc := range map[string]struct {
 		edit    func(*v1.VirtualMachineInstance)
-		tasks   []domain.Action
+		tasks   []action.Action
 		binding bool
 	}{
 		"a report":            {edit: report},
-		"a report and a note": {edit: report, tasks: []domain.Action{note}},
-		"a guest is touched":  {edit: report, tasks: []domain.Action{note, {Verb: domain.ActionAbort}}, binding: true},
-		"files are removed":   {edit: report, tasks: []domain.Action{{Verb: domain.ActionCleanup}}, binding: true},
+		"a report and a note": {edit: report, tasks: []action.Action{note}},
+		"a guest is touched":  {edit: report, tasks: []action.Action{note, {Verb: action.Abort}}, binding: true},
+		"files are removed":   {edit: report, tasks: []action.Action{{Verb: action.Cleanup}}, binding: true},
 		"the lease changes":   {edit: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[handoff.Annotation] = "{}" }, binding: true},
 		"the lease goes":      {edit: func(vmi *v1.VirtualMachineInstance) { vmi.Annotations = nil }, binding: true},
 		"a label changes":     {edit: func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{"a": "b"} }, binding: true},

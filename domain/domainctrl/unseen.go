@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 )
 
@@ -44,7 +44,7 @@ func (r gatherer) unseen(ctx context.Context, key types.NamespacedName, s *plan.
 		return nil
 	}
 	slices.Sort(alive)
-	s.Unseen = &domain.Error{
+	s.Unseen = &convert.Error{
 		Object: "VirtualMachineInstance " + key.String(),
 		Reason: fmt.Sprintf("node %s found no launcher in Pod %s, which has not ended: the state of the domain is unknown", r.NodeName, strings.Join(alive, ", ")),
 		Remedy: "check that the agent's folder of Pods (--launchers) is the kubelet's and that it is mounted with what the kubelet mounts below it; if the Pod is stuck, delete it",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 )
 
 // agentCases are about the guest agent.
@@ -136,10 +137,10 @@ var agentCases = map[string]conformanceCase{
 type agentCase struct{ *subject }
 
 // startWithAgent starts the domain and waits until its agent answers.
-func (s agentCase) startWithAgent() domain.GuestInfo {
+func (s agentCase) startWithAgent() guestagent.Info {
 	s.Helper()
 	s.start()
-	var info domain.GuestInfo
+	var info guestagent.Info
 	s.until("answer of the agent", func() bool {
 		var err error
 		info, err = s.agent().GuestInfo(s.ctx, s.name)

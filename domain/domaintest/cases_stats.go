@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // statsCases are about counters.
@@ -15,7 +16,7 @@ var statsCases = map[string]conformanceCase{
 		s.must(domain.Start, s.ofOther)
 		s.start()
 		all := s.stats()
-		if !slices.IsSortedFunc(all, func(a, b domain.Stats) int { return strings.Compare(a.Name, b.Name) }) {
+		if !slices.IsSortedFunc(all, func(a, b stats.Domain) int { return strings.Compare(a.Name, b.Name) }) {
 			s.Error("they are not sorted")
 		}
 		for _, name := range []string{s.name, s.other()} {
@@ -52,7 +53,7 @@ var statsCases = map[string]conformanceCase{
 		dev := s.Devices[DiskHotplug](s)
 		s.must(domain.AttachDevice, withDevice(dev))
 		st := find(s.stats(), s.name)
-		if st == nil || !slices.ContainsFunc(st.Disks, func(d domain.DiskStats) bool {
+		if st == nil || !slices.ContainsFunc(st.Disks, func(d stats.Disk) bool {
 			return d.Alias == s.alias(dev) && d.Target != "" && d.Capacity > 0
 		}) {
 			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
@@ -63,13 +64,13 @@ var statsCases = map[string]conformanceCase{
 		dev := s.Devices[InterfaceHotplug](s)
 		s.must(domain.AttachDevice, withDevice(dev))
 		st := find(s.stats(), s.name)
-		if st == nil || !slices.ContainsFunc(st.Interfaces, func(i domain.InterfaceStats) bool { return i.Alias == s.alias(dev) }) {
+		if st == nil || !slices.ContainsFunc(st.Interfaces, func(i stats.Interface) bool { return i.Alias == s.alias(dev) }) {
 			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
 		}
 	}},
 }
 
-func (s *subject) stats() []domain.Stats {
+func (s *subject) stats() []stats.Domain {
 	s.Helper()
 	all, err := ability[domain.StatsReader](s).Stats(s.ctx)
 	s.ok("statistics", err)
@@ -77,7 +78,7 @@ func (s *subject) stats() []domain.Stats {
 }
 
 // find returns the statistics of a domain; nil if there are none.
-func find(all []domain.Stats, name string) *domain.Stats {
+func find(all []stats.Domain, name string) *stats.Domain {
 	for i := range all {
 		if all[i].Name == name {
 			return &all[i]

@@ -13,6 +13,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // Driver is the subject of [Conformance]: a hypervisor and how to provoke it. Only Hypervisor and
@@ -40,7 +41,7 @@ type Driver struct {
 	Peer    domain.Hypervisor
 	PeerURI string
 	// Route returns the route to the peer for the migration of that domain; nil means PeerURI.
-	Route func(t testing.TB, name string) domain.Route
+	Route func(t testing.TB, name string) transport.Route
 	// Cut breaks the link to the peer, with its streams, and Mend restores it.
 	Cut, Mend func(t testing.TB)
 	// Slow makes a request for a migration that takes long, unless its bandwidth is changed; nil

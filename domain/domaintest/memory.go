@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/memory"
 )
 
@@ -76,7 +77,7 @@ func memoryFit(here *memory.Hypervisor) map[Ability]func(testing.TB, *libvirtxml
 		DiskResize:   addDisk(libvirtxml.DomainDisk{Device: "disk", Alias: aliased("root"), Source: inFile("/root.img")}),
 		MediumChange: addDisk(libvirtxml.DomainDisk{Device: "cdrom", Alias: aliased("drive")}),
 		Agent: func(testing.TB, *libvirtxml.Domain) {
-			here.SetAgents(&domain.GuestInfo{
+			here.SetAgents(&guestagent.Info{
 				AgentVersion: "1.0", Hostname: "guest",
 				Commands: []string{"guest-fsfreeze-freeze", "guest-ping"},
 			})

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // Migrate implements Migrator.
@@ -83,10 +85,10 @@ func (f *Fleet) MigrationSockets(ctx context.Context, name string) (domain.Socke
 }
 
 // GuestInfo implements GuestAgent.
-func (f *Fleet) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+func (f *Fleet) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
 	a, err := reach[domain.GuestAgent](ctx, f, "guest info", name)
 	if err != nil {
-		return domain.GuestInfo{}, err
+		return guestagent.Info{}, err
 	}
 	return a.GuestInfo(ctx, name)
 }
@@ -174,7 +176,7 @@ func (f *Fleet) OpenConsole(ctx context.Context, name, alias string) (io.ReadWri
 
 // Stats implements StatsReader. A member that does not answer in time is omitted, since old
 // counters are not those of now. It is an error if no member answers.
-func (f *Fleet) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (f *Fleet) Stats(ctx context.Context) ([]stats.Domain, error) {
 	if err := spent(ctx, "stats"); err != nil {
 		return nil, err
 	}
@@ -185,7 +187,7 @@ func (f *Fleet) Stats(ctx context.Context) ([]domain.Stats, error) {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	all := f.sorted()
-	found, errs := make([][]domain.Stats, len(all)), make([]error, len(all))
+	found, errs := make([][]stats.Domain, len(all)), make([]error, len(all))
 	var asked sync.WaitGroup
 	for i, m := range all {
 		asked.Go(func() {
@@ -195,7 +197,7 @@ func (f *Fleet) Stats(ctx context.Context) ([]domain.Stats, error) {
 				return
 			}
 			found[i], errs[i] = r.Stats(bounded)
-			found[i] = slices.DeleteFunc(found[i], func(s domain.Stats) bool { return s.Name != m.name })
+			found[i] = slices.DeleteFunc(found[i], func(s stats.Domain) bool { return s.Name != m.name })
 		})
 	}
 	asked.Wait()
@@ -206,6 +208,6 @@ func (f *Fleet) Stats(ctx context.Context) ([]domain.Stats, error) {
 		return nil, err
 	}
 	out := slices.Concat(found...)
-	slices.SortFunc(out, func(a, b domain.Stats) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b stats.Domain) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }

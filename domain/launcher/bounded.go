@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // bounded is a client whose launcher may report its own domain only. Other answers are left out,
@@ -76,9 +77,9 @@ func (b *bounded) Get(ctx context.Context, name string) (domain.State, error) {
 }
 
 // Stats implements domain.StatsReader.
-func (b *bounded) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (b *bounded) Stats(ctx context.Context) ([]stats.Domain, error) {
 	all, err := b.Client.Stats(ctx)
-	return slices.DeleteFunc(all, func(s domain.Stats) bool {
+	return slices.DeleteFunc(all, func(s stats.Domain) bool {
 		other := s.Name != b.Guest().Domain()
 		if other {
 			b.leave(fmt.Sprintf("statistics of %.64q", s.Name))

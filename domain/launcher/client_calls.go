@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // question is the operation of a call, its domain and its default timeout.
@@ -132,10 +134,10 @@ func (c *Client) Watch(ctx context.Context) (<-chan domain.Event, error) {
 type guestAgent struct{ *channel }
 
 // GuestInfo implements domain.GuestAgent.
-func (c *guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+func (c *guestAgent) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
 	g, err := about(ctx, c.channel, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, longTimeout})
 	if err != nil {
-		return domain.GuestInfo{}, err
+		return guestagent.Info{}, err
 	}
 	return guestFromWire(g), nil
 }
@@ -167,7 +169,7 @@ func (c *guestAgent) AgentCommand(ctx context.Context, name, command string) (st
 }
 
 // Stats implements domain.StatsReader.
-func (c *Client) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (c *Client) Stats(ctx context.Context) ([]stats.Domain, error) {
 	s, err := ask(ctx, c.channel, launcherpb.LauncherClient.Stats, &launcherpb.StatsRequest{}, question{op: "stats", limit: shortTimeout})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ var socketFolder = filepath.Join("volumes", "kubernetes.io~empty-dir", "sockets"
 // DefaultPods is the kubelet's folder of Pods.
 const DefaultPods = "/var/lib/kubelet/pods"
 
-// Connector is a [domain.Connector] for VMIs that each have a launcher in their Pod, and keeps a
+// Connector is a [domainctrl.Connector] for VMIs that each have a launcher in their Pod, and keeps a
 // fleet of their hypervisors complete. Fields are set before the first call and not changed
 // afterwards; those without a default are required. It is safe for concurrent use.
 type Connector struct {
@@ -56,15 +56,13 @@ type Connector struct {
 	bad  map[types.UID]bool   // Pods that were refused, which is logged once
 }
 
-var _ domain.Connector = (*Connector)(nil)
-
 // launched is the launcher of one Pod. Its lock is held while connecting; that delays no other Pod.
 type launched struct {
 	mu     sync.Mutex
 	client *bounded // nil while not connected
 }
 
-// Connect implements domain.Connector. The Pod is the given one, or the one in the VMI's
+// Connect implements domainctrl.Connector. The Pod is the given one, or the one in the VMI's
 // status.activePods that is on this node and has a socket. A launcher that serves another VMI is
 // refused.
 func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (domain.Hypervisor, error) {

@@ -5,8 +5,9 @@ package launcher
 import (
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // A guest's own values are arbitrary bytes; see text.
@@ -15,23 +16,23 @@ func texts(in []string) []string { return each(in, text) }
 
 func shorts(in []string) []string { return each(few(in), short) }
 
-func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
+func guestToWire(g guestagent.Info) *launcherpb.GuestInfoResponse {
 	return &launcherpb.GuestInfoResponse{
 		AgentVersion: text(g.AgentVersion), Commands: texts(g.Commands), Hostname: text(g.Hostname), Timezone: text(g.Timezone),
 		Os: &launcherpb.GuestOS{
 			Name: text(g.OS.Name), Id: text(g.OS.ID), PrettyName: text(g.OS.PrettyName), Version: text(g.OS.Version), VersionId: text(g.OS.VersionID),
 			KernelRelease: text(g.OS.KernelRelease), KernelVersion: text(g.OS.KernelVersion), Machine: text(g.OS.Machine),
 		},
-		Users: each(g.Users, func(u domain.GuestUser) *launcherpb.GuestUser {
+		Users: each(g.Users, func(u guestagent.User) *launcherpb.GuestUser {
 			return &launcherpb.GuestUser{Name: text(u.Name), Domain: text(u.Domain), LoginTime: toNanos(u.LoginTime)}
 		}),
-		Filesystems: each(g.Filesystems, func(f domain.GuestFilesystem) *launcherpb.GuestFilesystem {
+		Filesystems: each(g.Filesystems, func(f guestagent.Filesystem) *launcherpb.GuestFilesystem {
 			return &launcherpb.GuestFilesystem{
 				Name: text(f.Name), Mountpoint: text(f.Mountpoint), Type: text(f.Type),
 				UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes, Disks: texts(f.Disks),
 			}
 		}),
-		Interfaces: each(g.Interfaces, func(i domain.GuestInterface) *launcherpb.GuestInterface {
+		Interfaces: each(g.Interfaces, func(i guestagent.Interface) *launcherpb.GuestInterface {
 			return &launcherpb.GuestInterface{Name: text(i.Name), Mac: text(i.MAC), Ips: texts(i.IPs)}
 		}),
 		Frozen: g.Frozen,
@@ -39,49 +40,49 @@ func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
 }
 
 // guestFromWire bounds the values of the guest, or its launcher.
-func guestFromWire(g *launcherpb.GuestInfoResponse) domain.GuestInfo {
+func guestFromWire(g *launcherpb.GuestInfoResponse) guestagent.Info {
 	os := g.GetOs()
-	return domain.GuestInfo{
+	return guestagent.Info{
 		AgentVersion: short(g.AgentVersion), Commands: shorts(g.Commands), Hostname: short(g.Hostname), Timezone: short(g.Timezone),
-		OS: domain.GuestOS{
+		OS: guestagent.OS{
 			Name: short(os.GetName()), ID: short(os.GetId()), PrettyName: short(os.GetPrettyName()), Version: short(os.GetVersion()),
 			VersionID: short(os.GetVersionId()), KernelRelease: short(os.GetKernelRelease()), KernelVersion: short(os.GetKernelVersion()),
 			Machine: short(os.GetMachine()),
 		},
-		Users: each(few(g.Users), func(u *launcherpb.GuestUser) domain.GuestUser {
-			return domain.GuestUser{Name: short(u.Name), Domain: short(u.Domain), LoginTime: fromNanos(u.LoginTime)}
+		Users: each(few(g.Users), func(u *launcherpb.GuestUser) guestagent.User {
+			return guestagent.User{Name: short(u.Name), Domain: short(u.Domain), LoginTime: fromNanos(u.LoginTime)}
 		}),
-		Filesystems: each(few(g.Filesystems), func(f *launcherpb.GuestFilesystem) domain.GuestFilesystem {
-			return domain.GuestFilesystem{
+		Filesystems: each(few(g.Filesystems), func(f *launcherpb.GuestFilesystem) guestagent.Filesystem {
+			return guestagent.Filesystem{
 				Name: short(f.Name), Mountpoint: short(f.Mountpoint), Type: short(f.Type), UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes,
 				Disks: shorts(f.Disks),
 			}
 		}),
-		Interfaces: each(few(g.Interfaces), func(i *launcherpb.GuestInterface) domain.GuestInterface {
-			return domain.GuestInterface{Name: short(i.Name), MAC: short(i.Mac), IPs: shorts(i.Ips)}
+		Interfaces: each(few(g.Interfaces), func(i *launcherpb.GuestInterface) guestagent.Interface {
+			return guestagent.Interface{Name: short(i.Name), MAC: short(i.Mac), IPs: shorts(i.Ips)}
 		}),
 		Frozen: g.Frozen,
 	}
 }
 
-func statsToWire(s domain.Stats) *launcherpb.DomainStats {
+func statsToWire(s stats.Domain) *launcherpb.DomainStats {
 	m := s.Memory
 	return &launcherpb.DomainStats{
 		Name: s.Name, Uuid: s.UUID, CpuTime: int64(s.CPUTime),
-		Vcpus: each(s.VCPUs, func(v domain.VCPUStats) *launcherpb.VCPUStats {
+		Vcpus: each(s.VCPUs, func(v stats.VCPU) *launcherpb.VCPUStats {
 			return &launcherpb.VCPUStats{Time: int64(v.Time), Wait: int64(v.Wait)}
 		}),
 		Memory: &launcherpb.MemoryStats{
 			Current: m.Current, Resident: m.Resident, Available: m.Available, Unused: m.Unused, Usable: m.Usable,
 			SwappedIn: m.SwappedIn, SwappedOut: m.SwappedOut,
 		},
-		Disks: each(s.Disks, func(d domain.DiskStats) *launcherpb.DiskStats {
+		Disks: each(s.Disks, func(d stats.Disk) *launcherpb.DiskStats {
 			return &launcherpb.DiskStats{
 				Target: d.Target, Alias: d.Alias, ReadRequests: d.ReadRequests, ReadBytes: d.ReadBytes, WriteRequests: d.WriteRequests,
 				WriteBytes: d.WriteBytes, FlushRequests: d.FlushRequests, Capacity: d.Capacity, Allocation: d.Allocation,
 			}
 		}),
-		Interfaces: each(s.Interfaces, func(i domain.InterfaceStats) *launcherpb.InterfaceStats {
+		Interfaces: each(s.Interfaces, func(i stats.Interface) *launcherpb.InterfaceStats {
 			return &launcherpb.InterfaceStats{
 				Device: i.Device, Alias: i.Alias,
 				ReceivedBytes: i.ReceivedBytes, ReceivedPackets: i.ReceivedPackets, ReceiveErrors: i.ReceiveErrors, ReceiveDrops: i.ReceiveDrops,
@@ -91,25 +92,25 @@ func statsToWire(s domain.Stats) *launcherpb.DomainStats {
 	}
 }
 
-func statsFromWire(s *launcherpb.DomainStats) domain.Stats {
+func statsFromWire(s *launcherpb.DomainStats) stats.Domain {
 	m := s.GetMemory()
-	return domain.Stats{
+	return stats.Domain{
 		Name: s.Name, UUID: s.Uuid, CPUTime: time.Duration(s.CpuTime),
-		VCPUs: each(s.Vcpus, func(v *launcherpb.VCPUStats) domain.VCPUStats {
-			return domain.VCPUStats{Time: time.Duration(v.Time), Wait: time.Duration(v.Wait)}
+		VCPUs: each(s.Vcpus, func(v *launcherpb.VCPUStats) stats.VCPU {
+			return stats.VCPU{Time: time.Duration(v.Time), Wait: time.Duration(v.Wait)}
 		}),
-		Memory: domain.MemoryStats{
+		Memory: stats.Memory{
 			Current: m.GetCurrent(), Resident: m.GetResident(), Available: m.GetAvailable(), Unused: m.GetUnused(), Usable: m.GetUsable(),
 			SwappedIn: m.GetSwappedIn(), SwappedOut: m.GetSwappedOut(),
 		},
-		Disks: each(s.Disks, func(d *launcherpb.DiskStats) domain.DiskStats {
-			return domain.DiskStats{
+		Disks: each(s.Disks, func(d *launcherpb.DiskStats) stats.Disk {
+			return stats.Disk{
 				Target: d.Target, Alias: d.Alias, ReadRequests: d.ReadRequests, ReadBytes: d.ReadBytes, WriteRequests: d.WriteRequests,
 				WriteBytes: d.WriteBytes, FlushRequests: d.FlushRequests, Capacity: d.Capacity, Allocation: d.Allocation,
 			}
 		}),
-		Interfaces: each(s.Interfaces, func(i *launcherpb.InterfaceStats) domain.InterfaceStats {
-			return domain.InterfaceStats{
+		Interfaces: each(s.Interfaces, func(i *launcherpb.InterfaceStats) stats.Interface {
+			return stats.Interface{
 				Device: i.Device, Alias: i.Alias,
 				ReceivedBytes: i.ReceivedBytes, ReceivedPackets: i.ReceivedPackets, ReceiveErrors: i.ReceiveErrors, ReceiveDrops: i.ReceiveDrops,
 				SentBytes: i.SentBytes, SentPackets: i.SentPackets, SendErrors: i.SendErrors, SendDrops: i.SendDrops,

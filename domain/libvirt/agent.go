@@ -10,8 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 )
 
 // agent is one exchange with the agent of a guest.
@@ -79,8 +81,8 @@ type guestAgent struct{ *connection }
 
 // GuestInfo implements domain.GuestAgent. While the file systems are frozen the agent reports
 // nothing else.
-func (d *guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
-	return talk(ctx, d.connection, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
+func (d *guestAgent) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
+	return talk(ctx, d.connection, "ask the guest agent", name, func(a agent) (guestagent.Info, error) {
 		info, err := a.about()
 		if err != nil {
 			return info, err
@@ -105,7 +107,7 @@ func (d *guestAgent) GuestInfo(ctx context.Context, name string) (domain.GuestIn
 func (d *guestAgent) Freeze(ctx context.Context, name string) error {
 	_, err := talk(ctx, d.connection, "freeze", name, func(a agent) (struct{}, error) {
 		// An agent that has frozen the file systems does not know the command.
-		frozen, err := a.frozen(domain.GuestInfo{Commands: []string{freezeStatus}})
+		frozen, err := a.frozen(guestagent.Info{Commands: []string{freezeStatus}})
 		if err != nil || frozen {
 			return struct{}{}, err
 		}
@@ -172,16 +174,16 @@ func (a agent) ask(command string) (string, error) {
 }
 
 // about reads the version and the commands of the agent.
-func (a agent) about() (domain.GuestInfo, error) {
+func (a agent) about() (guestagent.Info, error) {
 	answer, err := a.ask(plain(guestInfo))
 	if err != nil {
-		return domain.GuestInfo{}, err
+		return guestagent.Info{}, err
 	}
 	return parseAgent(answer)
 }
 
 // frozen reports whether the file systems are frozen, if the agent supports the query.
-func (a agent) frozen(info domain.GuestInfo) (bool, error) {
+func (a agent) frozen(info guestagent.Info) (bool, error) {
 	if !knows(info, freezeStatus) {
 		return false, nil
 	}

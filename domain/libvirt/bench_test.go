@@ -25,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/domain/migrate"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // pair is a certificate that two nodes share.
@@ -70,7 +71,7 @@ type traveller struct {
 // (KubeVirt's default).
 func (g *traveller) proxied() {
 	from, to := g.at, 1-g.at
-	p := domain.Passage{Key: "bench", Migration: "bench", Domain: g.name}
+	p := transport.Passage{Key: "bench", Migration: "bench", Domain: g.name}
 	p.Peer = g.ns.n[from].Name()
 	at, err := g.proxies[to].Listen(g.Context(), p)
 	if err != nil {

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 )
 
 // Agent commands for which libvirt has no call.
@@ -38,12 +40,12 @@ func commandName(command string) (string, error) {
 }
 
 // knows reports whether the agent has enabled a command.
-func knows(info domain.GuestInfo, command string) bool {
+func knows(info guestagent.Info, command string) bool {
 	return slices.Contains(info.Commands, command)
 }
 
 // parseAgent parses the answer to guest-info.
-func parseAgent(answer string) (domain.GuestInfo, error) {
+func parseAgent(answer string) (guestagent.Info, error) {
 	var a struct {
 		Return struct {
 			Version  string `json:"version"`
@@ -54,9 +56,9 @@ func parseAgent(answer string) (domain.GuestInfo, error) {
 		} `json:"return"`
 	}
 	if err := json.Unmarshal([]byte(answer), &a); err != nil {
-		return domain.GuestInfo{}, fmt.Errorf("libvirt: answer of the guest agent to %s: %w", guestInfo, err)
+		return guestagent.Info{}, fmt.Errorf("libvirt: answer of the guest agent to %s: %w", guestInfo, err)
 	}
-	info := domain.GuestInfo{AgentVersion: a.Return.Version}
+	info := guestagent.Info{AgentVersion: a.Return.Version}
 	for _, c := range a.Return.Commands {
 		if c.Enabled {
 			info.Commands = append(info.Commands, c.Name)
@@ -78,22 +80,22 @@ func parseFrozen(answer string) (bool, error) {
 }
 
 // describeGuest adds what libvirt has read from the agent.
-func describeGuest(out *domain.GuestInfo, in *virt.DomainGuestInfo) {
+func describeGuest(out *guestagent.Info, in *virt.DomainGuestInfo) {
 	out.Hostname = in.Hostname
 	if in.TimeZone != nil && in.TimeZone.NameSet {
 		out.Timezone = fmt.Sprintf("%s, %d", in.TimeZone.Name, in.TimeZone.Offset)
 	}
 	if o := in.OS; o != nil {
-		out.OS = domain.GuestOS{
+		out.OS = guestagent.OS{
 			Name: o.Name, ID: o.ID, PrettyName: o.PrettyName, Version: o.Version, VersionID: o.VersionID,
 			KernelRelease: o.KernelRelease, KernelVersion: o.KernelVersion, Machine: o.Machine,
 		}
 	}
 	for _, u := range in.Users {
-		out.Users = append(out.Users, domain.GuestUser{Name: u.Name, Domain: u.Domain, LoginTime: time.UnixMilli(int64(u.LoginTime)).UTC()})
+		out.Users = append(out.Users, guestagent.User{Name: u.Name, Domain: u.Domain, LoginTime: time.UnixMilli(int64(u.LoginTime)).UTC()})
 	}
 	for _, f := range in.FileSystems {
-		fs := domain.GuestFilesystem{Name: f.Name, Mountpoint: f.MountPoint, Type: f.FSType, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes}
+		fs := guestagent.Filesystem{Name: f.Name, Mountpoint: f.MountPoint, Type: f.FSType, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes}
 		for _, disk := range f.Disks {
 			if disk.AliasSet { // libvirt's name for the target
 				fs.Disks = append(fs.Disks, disk.Alias)
@@ -102,7 +104,7 @@ func describeGuest(out *domain.GuestInfo, in *virt.DomainGuestInfo) {
 		out.Filesystems = append(out.Filesystems, fs)
 	}
 	for _, i := range in.Interfaces {
-		link := domain.GuestInterface{Name: i.Name, MAC: i.Hwaddr}
+		link := guestagent.Interface{Name: i.Name, MAC: i.Hwaddr}
 		for _, a := range i.Addrs {
 			link.IPs = append(link.IPs, a.Addr)
 		}

@@ -11,20 +11,22 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 )
 
 func TestParseAgent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer string
-		want   domain.GuestInfo
+		want   guestagent.Info
 		fails  bool
 	}{
 		"enabled commands, sorted": {
 			answer: `{"return":{"version":"7.2.22","supported_commands":[
 				{"name":"guest-ping","enabled":true},{"name":"guest-exec","enabled":false},{"name":"guest-info","enabled":true}]}}`,
-			want: domain.GuestInfo{AgentVersion: "7.2.22", Commands: []string{"guest-info", "guest-ping"}},
+			want: guestagent.Info{AgentVersion: "7.2.22", Commands: []string{"guest-info", "guest-ping"}},
 		},
 		"nothing": {answer: `{"return":{}}`},
 		"no JSON": {answer: `agent?`, fails: true},
@@ -90,20 +92,20 @@ func TestDescribeGuest(t *testing.T) {
 			Addrs: []virt.DomainGuestInfoIPAddress{{Addr: "192.0.2.7", Prefix: 24}, {Addr: "2001:db8::7", Prefix: 64}},
 		}},
 	}
-	want := domain.GuestInfo{
-		Hostname: "guest", Timezone: "CET, 3600", OS: domain.GuestOS{Name: "Fedora", ID: "fedora", VersionID: "40"},
-		Users:       []domain.GuestUser{{Name: "root", LoginTime: time.UnixMilli(1700000000123).UTC()}},
-		Filesystems: []domain.GuestFilesystem{{Name: "vda1", Mountpoint: "/", Type: "ext4", UsedBytes: 1, TotalBytes: 2, Disks: []string{"vda"}}},
-		Interfaces:  []domain.GuestInterface{{Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"192.0.2.7", "2001:db8::7"}}},
+	want := guestagent.Info{
+		Hostname: "guest", Timezone: "CET, 3600", OS: guestagent.OS{Name: "Fedora", ID: "fedora", VersionID: "40"},
+		Users:       []guestagent.User{{Name: "root", LoginTime: time.UnixMilli(1700000000123).UTC()}},
+		Filesystems: []guestagent.Filesystem{{Name: "vda1", Mountpoint: "/", Type: "ext4", UsedBytes: 1, TotalBytes: 2, Disks: []string{"vda"}}},
+		Interfaces:  []guestagent.Interface{{Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"192.0.2.7", "2001:db8::7"}}},
 	}
-	var got domain.GuestInfo
+	var got guestagent.Info
 	describeGuest(&got, in)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-	var empty domain.GuestInfo
+	var empty guestagent.Info
 	describeGuest(&empty, &virt.DomainGuestInfo{})
-	if diff := cmp.Diff(domain.GuestInfo{}, empty); diff != "" {
+	if diff := cmp.Diff(guestagent.Info{}, empty); diff != "" {
 		t.Errorf("an agent that knows nothing (-want +got):\n%s", diff)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/domain/libvirt"
@@ -42,7 +43,7 @@ type keeper struct {
 	agent bool
 	// ahead is the clock's offset.
 	ahead    time.Duration
-	troubles []domain.Failure
+	troubles []action.Failure
 	// differences are those of the last pass.
 	differences []diff.Difference
 }
@@ -120,13 +121,13 @@ func (k *keeper) pass() bool {
 	k.differences = plan.Differences
 	k.troubles = k.act(plan)
 	// Files are to be removed for as long as the object exists.
-	return changed || slices.ContainsFunc(plan.Actions, func(t domain.Action) bool { return t.Verb != domain.ActionCleanup })
+	return changed || slices.ContainsFunc(plan.Actions, func(t action.Action) bool { return t.Verb != action.Cleanup })
 }
 
-func (k *keeper) act(plan plan.Plan) (failed []domain.Failure) {
+func (k *keeper) act(plan plan.Plan) (failed []action.Failure) {
 	for _, task := range plan.Actions {
 		if err := k.task(task); err != nil && !task.Optional() {
-			failed = append(failed, domain.Failure{Action: task, Err: err})
+			failed = append(failed, action.Failure{Action: task, Err: err})
 			if !task.Independent() {
 				break
 			}
@@ -135,18 +136,18 @@ func (k *keeper) act(plan plan.Plan) (failed []domain.Failure) {
 	return failed
 }
 
-func (k *keeper) task(task domain.Action) error {
+func (k *keeper) task(task action.Action) error {
 	ctx := k.t.Context()
 	switch task.Verb {
-	case domain.ActionApply:
+	case action.Apply:
 		return k.h.Apply(ctx, task.Operation)
-	case domain.ActionFreeze:
+	case action.Freeze:
 		return k.h.Freeze(ctx, k.name())
-	case domain.ActionThaw:
+	case action.Thaw:
 		return k.h.Thaw(ctx, k.name())
-	case domain.ActionSyncTime:
+	case action.SyncTime:
 		return k.h.SetTime(ctx, k.name(), k.now())
-	case domain.ActionCleanup:
+	case action.Cleanup:
 		return nil // the rig's files go with the rig
 	}
 	k.t.Errorf("unexpected task %s", task)

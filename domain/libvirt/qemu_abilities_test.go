@@ -22,6 +22,7 @@ import (
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // bootGuest starts a guest and waits until its kernel reacts.
@@ -96,7 +97,7 @@ func testHungStatistics(t *testing.T, ns *nodes) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"stats-stuck", "stats-fine"} {
-		if !slices.ContainsFunc(all, func(s domain.Stats) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(all, func(s stats.Domain) bool { return s.Name == name }) {
 			t.Errorf("%s is missing in %+v", name, all)
 		}
 	}

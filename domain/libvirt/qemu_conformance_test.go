@@ -15,6 +15,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 func testConformance(t *testing.T, ns *nodes) {
@@ -24,7 +25,7 @@ func testConformance(t *testing.T, ns *nodes) {
 		way := newRelay(t, from, to, "conformance")
 		return domaintest.Driver{
 			Hypervisor: from, Peer: to,
-			Route: func(testing.TB, string) domain.Route { return way.route() },
+			Route: func(testing.TB, string) transport.Route { return way.route() },
 			Cut:   func(testing.TB) { way.cut() }, Mend: func(testing.TB) { way.mend() },
 			Definition: ns.definition, Fit: ns.fit(), Devices: ns.plugs(),
 			Unsupported: map[domaintest.Ability]string{

@@ -13,10 +13,12 @@ import (
 	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/internal/rig"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // socketDir is a folder that is private to each node.
@@ -52,12 +54,12 @@ func newRelay(t testing.TB, from, to *libvirt.Driver, key types.UID) *relay {
 	if r.to, err = to.MigrationSockets(t.Context(), "guest"); err != nil {
 		t.Fatal(err)
 	}
-	for _, channel := range []int{domain.ChannelControl, domain.ChannelMemory, domain.ChannelDisks} {
+	for _, channel := range []int{transport.ChannelControl, transport.ChannelMemory, transport.ChannelDisks} {
 		target := r.to.Control
-		if channel != domain.ChannelControl {
-			target = filepath.Join(r.to.Outside, domain.SocketName(key, channel))
+		if channel != transport.ChannelControl {
+			target = filepath.Join(r.to.Outside, transport.SocketName(key, channel))
 		}
-		path := filepath.Join(r.from.Outside, domain.SocketName(key, channel))
+		path := filepath.Join(r.from.Outside, transport.SocketName(key, channel))
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
@@ -79,11 +81,11 @@ func newRelay(t testing.TB, from, to *libvirt.Driver, key types.UID) *relay {
 }
 
 // route is the route of the source's daemon to the other.
-func (r *relay) route() domain.Route {
-	at := func(channel int) string { return filepath.Join(r.from.Inside, domain.SocketName(r.key, channel)) }
-	return domain.Route{
-		DestinationURI: "qemu+unix:///system?socket=" + at(domain.ChannelControl),
-		MigrateURI:     "unix://" + at(domain.ChannelMemory), DisksURI: "unix://" + at(domain.ChannelDisks),
+func (r *relay) route() transport.Route {
+	at := func(channel int) string { return filepath.Join(r.from.Inside, transport.SocketName(r.key, channel)) }
+	return transport.Route{
+		DestinationURI: "qemu+unix:///system?socket=" + at(transport.ChannelControl),
+		MigrateURI:     "unix://" + at(transport.ChannelMemory), DisksURI: "unix://" + at(transport.ChannelDisks),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // statsGroups are the groups of counters in use. Other groups are expensive: libvirt queries QEMU
@@ -29,12 +30,12 @@ const statsFlags = virt.CONNECT_GET_ALL_DOMAINS_STATS_RUNNING | virt.CONNECT_GET
 
 // Stats implements domain.StatsReader. It has a connection of its own: a domain that has just
 // become unresponsive delays the next query until the context ends, and no list.
-func (d *Driver) Stats(ctx context.Context) ([]domain.Stats, error) {
+func (d *Driver) Stats(ctx context.Context) ([]stats.Domain, error) {
 	const op = "read statistics"
 	if ctx.Err() != nil {
 		return nil, ended(ctx, op, "")
 	}
-	return await(ctx, op, "", func() (out []domain.Stats, err error) {
+	return await(ctx, op, "", func() (out []stats.Domain, err error) {
 		err = d.onOwnConnection(op, "", func(c *virt.Connect) error {
 			records, err := bulk(c, statsGroups, statsFlags)
 			for _, r := range records {
@@ -44,17 +45,17 @@ func (d *Driver) Stats(ctx context.Context) ([]domain.Stats, error) {
 			}
 			return err
 		})
-		slices.SortFunc(out, func(a, b domain.Stats) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(out, func(a, b stats.Domain) int { return strings.Compare(a.Name, b.Name) })
 		return out, err
 	})
 }
 
 // stats reads the counters of a record.
-func (r *record) stats() domain.Stats {
+func (r *record) stats() stats.Domain {
 	n := func(format string, args ...any) uint64 { return r.numbers[fmt.Sprintf(format, args...)] }
-	s := domain.Stats{
+	s := stats.Domain{
 		Name: r.name, UUID: r.uuid, CPUTime: time.Duration(n("cpu.time")),
-		Memory: domain.MemoryStats{
+		Memory: stats.Memory{
 			Current: n("balloon.current") << 10, Resident: n("balloon.rss") << 10,
 			Available: n("balloon.available") << 10, Unused: n("balloon.unused") << 10, Usable: n("balloon.usable") << 10,
 			SwappedIn: n("balloon.swap_in") << 10, SwappedOut: n("balloon.swap_out") << 10,
@@ -62,13 +63,13 @@ func (r *record) stats() domain.Stats {
 	}
 	for i := range n("vcpu.maximum") {
 		if _, plugged := r.numbers[fmt.Sprintf("vcpu.%d.state", i)]; plugged {
-			s.VCPUs = append(s.VCPUs, domain.VCPUStats{
+			s.VCPUs = append(s.VCPUs, stats.VCPU{
 				Time: time.Duration(n("vcpu.%d.time", i)), Wait: time.Duration(n("vcpu.%d.wait", i)),
 			})
 		}
 	}
 	for i := range n("block.count") {
-		s.Disks = append(s.Disks, domain.DiskStats{
+		s.Disks = append(s.Disks, stats.Disk{
 			Target:       r.texts[fmt.Sprintf("block.%d.name", i)],
 			ReadRequests: n("block.%d.rd.reqs", i), ReadBytes: n("block.%d.rd.bytes", i),
 			WriteRequests: n("block.%d.wr.reqs", i), WriteBytes: n("block.%d.wr.bytes", i),
@@ -77,7 +78,7 @@ func (r *record) stats() domain.Stats {
 		})
 	}
 	for i := range n("net.count") {
-		s.Interfaces = append(s.Interfaces, domain.InterfaceStats{
+		s.Interfaces = append(s.Interfaces, stats.Interface{
 			Device:        r.texts[fmt.Sprintf("net.%d.name", i)],
 			ReceivedBytes: n("net.%d.rx.bytes", i), ReceivedPackets: n("net.%d.rx.pkts", i),
 			ReceiveErrors: n("net.%d.rx.errs", i), ReceiveDrops: n("net.%d.rx.drop", i),
@@ -98,7 +99,7 @@ type names struct {
 }
 
 // put fills in the aliases.
-func (n *names) put(c *virt.Connect, s *domain.Stats) {
+func (n *names) put(c *virt.Connect, s *stats.Domain) {
 	n.mu.Lock()
 	known := n.domains[s.Name]
 	n.mu.Unlock()
@@ -114,7 +115,7 @@ func (n *names) put(c *virt.Connect, s *domain.Stats) {
 }
 
 // covers reports whether every device is known; one without an alias is known too.
-func covers(known map[string]string, s *domain.Stats) bool {
+func covers(known map[string]string, s *stats.Domain) bool {
 	for _, d := range s.Disks {
 		if _, ok := known[d.Target]; !ok {
 			return false

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/virtloom/virtloom/domain"
+
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 func TestRecordStats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		numbers map[string]uint64
 		texts   map[string]string
-		want    domain.Stats
+		want    stats.Domain
 	}{
 		"a guest that hangs has no counters": {},
 		"what there is": {
@@ -28,11 +29,11 @@ func TestRecordStats(t *testing.T) {
 				"net.count": 2, "net.0.rx.bytes": 5, "net.1.tx.drop": 6,
 			},
 			texts: map[string]string{"block.0.name": "vda", "net.0.name": "tap0", "net.1.name": "tap1"},
-			want: domain.Stats{
-				CPUTime: 5 * time.Second, VCPUs: []domain.VCPUStats{{Time: 3 * time.Second, Wait: 7}, {Time: 1}},
-				Memory:     domain.MemoryStats{Current: 1 << 20, Resident: 512 << 10, Unused: 3 << 10, SwappedIn: 2 << 10},
-				Disks:      []domain.DiskStats{{Target: "vda", ReadRequests: 1, WriteBytes: 2, FlushRequests: 3, Capacity: 4}},
-				Interfaces: []domain.InterfaceStats{{Device: "tap0", ReceivedBytes: 5}, {Device: "tap1", SendDrops: 6}},
+			want: stats.Domain{
+				CPUTime: 5 * time.Second, VCPUs: []stats.VCPU{{Time: 3 * time.Second, Wait: 7}, {Time: 1}},
+				Memory:     stats.Memory{Current: 1 << 20, Resident: 512 << 10, Unused: 3 << 10, SwappedIn: 2 << 10},
+				Disks:      []stats.Disk{{Target: "vda", ReadRequests: 1, WriteBytes: 2, FlushRequests: 3, Capacity: 4}},
+				Interfaces: []stats.Interface{{Device: "tap0", ReceivedBytes: 5}, {Device: "tap1", SendDrops: 6}},
 			},
 		},
 	} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 )
 
 // guestAgents calls the agents in the guests.
@@ -21,7 +22,7 @@ type guestAgents struct{ *state }
 // SetGuestInfo gives a domain an agent that reports info, or removes it with nil. The agent
 // persists when the domain ends and starts again. Watchers are notified, as of an agent that
 // connects or disconnects. It returns false if there is no such domain.
-func (h *guestAgents) SetGuestInfo(name string, info *domain.GuestInfo) bool {
+func (h *guestAgents) SetGuestInfo(name string, info *guestagent.Info) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[name]
@@ -39,7 +40,7 @@ func (h *guestAgents) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 
 // SetAgents gives every domain that is started from now on an agent that reports info, or none with
 // nil.
-func (h *guestAgents) SetAgents(info *domain.GuestInfo) {
+func (h *guestAgents) SetAgents(info *guestagent.Info) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.agents = nil
@@ -58,8 +59,8 @@ func (h *guestAgents) OnAgentCommand(answer func(name, command string) (string, 
 }
 
 // GuestInfo implements domain.GuestAgent.
-func (h *guestAgents) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
-	var out domain.GuestInfo
+func (h *guestAgents) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
+	var out guestagent.Info
 	err := h.talk(ctx, "GuestInfo", name, func(g *guest) error {
 		out = copyInfo(*g.agent)
 		out.Frozen = g.frozen
@@ -134,7 +135,7 @@ func (h *guestAgents) talk(ctx context.Context, call, name string, f func(*guest
 	})
 }
 
-func copyInfo(i domain.GuestInfo) domain.GuestInfo {
+func copyInfo(i guestagent.Info) guestagent.Info {
 	i.Commands, i.Users = slices.Clone(i.Commands), slices.Clone(i.Users)
 	i.Filesystems, i.Interfaces = slices.Clone(i.Filesystems), slices.Clone(i.Interfaces)
 	for k := range i.Filesystems {

@@ -15,6 +15,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // Hypervisor is a hypervisor in memory. Make one with [New]; it is safe for concurrent use.
@@ -57,7 +59,7 @@ type state struct {
 
 	capabilities domain.Capabilities
 	command      func(name, command string) (string, error) // answers agents' commands
-	agents       *domain.GuestInfo                          // agent of new domains
+	agents       *guestagent.Info                           // agent of new domains
 }
 
 // guest is one domain.
@@ -72,13 +74,13 @@ type guest struct {
 	last    domain.Progress // of its last migration
 	inbound bool            // it has not arrived yet
 
-	agent     *domain.GuestInfo // nil without one
+	agent     *guestagent.Info // nil without one
 	frozen    bool
 	reboots   int
 	sizes     map[string]uint64 // of disks and of their block devices, by alias
 	snapshots []snapshot
 	console   *terminal // nil while it is not open
-	stats     domain.Stats
+	stats     stats.Domain
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/memory"
 )
 
@@ -178,7 +179,7 @@ func TestMigration_WithoutClient(t *testing.T) {
 func TestMigration_KeepsStateOfGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 0)
-		p.here.SetGuestInfo("g", &domain.GuestInfo{Hostname: "traveller"})
+		p.here.SetGuestInfo("g", &guestagent.Info{Hostname: "traveller"})
 		p.is(p.here.Apply(t.Context(), domain.Operation{Verb: domain.ResizeDisk, Domain: "g", Disk: "ua-root", Bytes: 3 << 30}), nil)
 		p.is(p.here.Apply(t.Context(), domain.Operation{Verb: domain.Reset, Domain: "g"}), nil)
 		copied := func(r *domain.MigrationRequest) { r.CopyDisks = []string{"vda"} }

@@ -9,7 +9,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // source carries out the job of a migration from here.
@@ -144,7 +146,7 @@ func (h *source) copy(j *job) error {
 
 // luggage is the state that migrates with a guest beside its definition.
 type luggage struct {
-	agent   *domain.GuestInfo
+	agent   *guestagent.Info
 	frozen  bool
 	reboots int
 	deaf    bool
@@ -153,7 +155,7 @@ type luggage struct {
 
 	load  Load
 	sizes map[string]uint64
-	stats domain.Stats
+	stats stats.Domain
 }
 
 func (g *guest) lockedPack(j *job) luggage {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // running is a hypervisor with a guest called g.
@@ -84,7 +86,7 @@ func TestFaults_EveryCall(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
 			h := running(t)
-			h.SetGuestInfo("g", &domain.GuestInfo{})
+			h.SetGuestInfo("g", &guestagent.Info{})
 			remove := h.Inject(memory.Fault{Call: name, Times: 1, Err: broken})
 			if err := call(t.Context(), h); !errors.Is(err, broken) {
 				t.Errorf("error is %v", err)
@@ -144,9 +146,9 @@ func TestGuests_Scripted(t *testing.T) {
 
 func TestAgent_ReportsGivenInfo(t *testing.T) {
 	h := running(t)
-	want := domain.GuestInfo{
-		AgentVersion: "1.0", Commands: []string{"guest-ping"}, Interfaces: []domain.GuestInterface{{Name: "eth0", IPs: []string{"192.0.2.7"}}},
-		Filesystems: []domain.GuestFilesystem{{Name: "vda1", Disks: []string{"vda"}}},
+	want := guestagent.Info{
+		AgentVersion: "1.0", Commands: []string{"guest-ping"}, Interfaces: []guestagent.Interface{{Name: "eth0", IPs: []string{"192.0.2.7"}}},
+		Filesystems: []guestagent.Filesystem{{Name: "vda1", Disks: []string{"vda"}}},
 	}
 	if !h.SetGuestInfo("g", &want) || h.SetGuestInfo("nobody", &want) {
 		t.Error("agents are given to guests")
@@ -174,7 +176,7 @@ func TestAgent_ReportsGivenInfo(t *testing.T) {
 
 func TestReset_ThawsAndCounts(t *testing.T) {
 	h := running(t)
-	h.SetGuestInfo("g", &domain.GuestInfo{})
+	h.SetGuestInfo("g", &guestagent.Info{})
 	if err := h.Freeze(t.Context(), "g"); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +223,7 @@ func TestResizeDisk_GrowsWithDevice(t *testing.T) {
 
 func TestStats_AsSet(t *testing.T) {
 	h := running(t)
-	h.SetStats("g", domain.Stats{CPUTime: time.Second, Disks: []domain.DiskStats{{Target: "vda", ReadBytes: 7}}})
+	h.SetStats("g", stats.Domain{CPUTime: time.Second, Disks: []stats.Disk{{Target: "vda", ReadBytes: 7}}})
 	all, err := h.Stats(t.Context())
 	if err != nil || len(all) != 1 || all[0].Name != "g" || all[0].CPUTime != time.Second || all[0].Disks[0].ReadBytes != 7 {
 		t.Errorf("statistics are %+v, %v", all, err)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/stats"
 )
 
 // statistics reports the counters of the domains.
@@ -15,13 +15,13 @@ type statistics struct{ *state }
 
 // SetStats sets the counters of a domain; its name, UUID and devices are filled in where they are
 // missing.
-func (h *statistics) SetStats(name string, s domain.Stats) bool {
+func (h *statistics) SetStats(name string, s stats.Domain) bool {
 	return h.running(name, func(g *guest) { g.stats = copyStats(s) })
 }
 
 // Stats implements domain.StatsReader.
-func (h *statistics) Stats(ctx context.Context) ([]domain.Stats, error) {
-	var out []domain.Stats
+func (h *statistics) Stats(ctx context.Context) ([]stats.Domain, error) {
+	var out []stats.Domain
 	err := h.call(ctx, "Stats", "", func() error {
 		for _, g := range h.guests {
 			if g.state.Alive() && !g.inbound {
@@ -30,22 +30,22 @@ func (h *statistics) Stats(ctx context.Context) ([]domain.Stats, error) {
 		}
 		return nil
 	})
-	slices.SortFunc(out, func(a, b domain.Stats) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b stats.Domain) int { return strings.Compare(a.Name, b.Name) })
 	return out, err
 }
 
-func (g *guest) lockedStats() domain.Stats {
+func (g *guest) lockedStats() stats.Domain {
 	s := copyStats(g.stats)
 	s.Name, s.UUID = g.state.Name, g.state.UUID
 	if s.VCPUs == nil {
-		s.VCPUs = make([]domain.VCPUStats, vcpus(g.def))
+		s.VCPUs = make([]stats.VCPU, vcpus(g.def))
 	}
-	if s.Memory == (domain.MemoryStats{}) && g.def.Memory != nil {
+	if s.Memory == (stats.Memory{}) && g.def.Memory != nil {
 		s.Memory.Current = uint64(g.def.Memory.Value) * bytesOf[g.def.Memory.Unit]
 	}
 	if l := g.def.Devices; l != nil {
 		for i := len(s.Disks); i < len(l.Disks); i++ {
-			d := domain.DiskStats{}
+			d := stats.Disk{}
 			if t := l.Disks[i].Target; t != nil {
 				d.Target = t.Dev
 			}
@@ -55,7 +55,7 @@ func (g *guest) lockedStats() domain.Stats {
 			s.Disks = append(s.Disks, d)
 		}
 		for i := len(s.Interfaces); i < len(l.Interfaces); i++ {
-			n := domain.InterfaceStats{}
+			n := stats.Interface{}
 			if t := l.Interfaces[i].Target; t != nil {
 				n.Device = t.Dev
 			}
@@ -71,7 +71,7 @@ func (g *guest) lockedStats() domain.Stats {
 // bytesOf are the units of memory in domains.
 var bytesOf = map[string]uint64{"b": 1, "bytes": 1, "": 1 << 10, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-func copyStats(s domain.Stats) domain.Stats {
+func copyStats(s stats.Domain) stats.Domain {
 	s.VCPUs, s.Disks, s.Interfaces = slices.Clone(s.VCPUs), slices.Clone(s.Disks), slices.Clone(s.Interfaces)
 	return s
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // BenchmarkStream sends streams from one hypervisor to another in three ways: by the proxies over
@@ -34,7 +34,7 @@ func benchmarkStreams(b *testing.B, streams int) {
 	open := func(change string) func() {
 		ca := newAuthority(b)
 		source, target := newNode(b, "node-a", ca, modes[change]), newNode(b, "node-b", ca, modes[change])
-		target.hypervisor(domain.ChannelMemory, func(c *net.UnixConn) { confirm(c, int64(piece)) })
+		target.hypervisor(transport.ChannelMemory, func(c *net.UnixConn) { confirm(c, int64(piece)) })
 		uri := connect(b, source, target).MigrateURI
 		return senders(streams, piece, func() net.Conn { return dial(b, uri) })
 	}

@@ -12,14 +12,14 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 func TestCertificates_RotateDuringStream(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	source, target := newNode(t, "node-a", first), newNode(t, "node-b", first)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	route := connect(t, source, target)
 	old := dial(t, route.DestinationURI)
 	says := func(text string) {
@@ -57,7 +57,7 @@ func TestCertificates_InvalidFilesKeepPrevious(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-			target.hypervisor(domain.ChannelControl, echo)
+			target.hypervisor(transport.ChannelControl, echo)
 			files := source.options.Certificates.(*migrationproxy.Files)
 			path := filepath.Join(source.dir, tc.file)
 			good, err := os.ReadFile(path)
@@ -104,7 +104,7 @@ func TestCertificates_FilesAppearLater(t *testing.T) {
 		t.Error("there are certificates without files")
 	}
 	source, target := newNode(t, "node-a", ca, func(o *migrationproxy.Options) { o.Certificates = f }), newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) { echo(c) })
+	target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) { echo(c) })
 	route := connect(t, source, target)
 	if got, err := io.ReadAll(dial(t, route.DestinationURI)); len(got) != 0 {
 		t.Errorf("without certificates a stream brought %q, error %v", got, err)

@@ -13,36 +13,37 @@ import (
 	"strings"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // source is the end of a migration at its source.
 type source struct {
 	*passage
 	sockets domain.Sockets
-	to      domain.Listening
+	to      transport.Endpoint
 	folder  *folder
 	made    []*socket
-	route   domain.Route
+	route   transport.Route
 }
 
 // Dial makes a unix socket for each channel of the passage, and replaces sockets left there. Those
 // that are open for the same passage and target remain. A target that is unreachable shows when the
 // hypervisor uses them.
-func (p *Proxy) Dial(ctx context.Context, d domain.Passage, to domain.Listening) (domain.Route, error) {
+func (p *Proxy) Dial(ctx context.Context, d transport.Passage, to transport.Endpoint) (transport.Route, error) {
 	route, err := p.dial(ctx, d, to)
 	if err != nil {
-		return domain.Route{}, fmt.Errorf("migrate %s: %w", d.Domain, err)
+		return transport.Route{}, fmt.Errorf("migrate %s: %w", d.Domain, err)
 	}
 	return route, nil
 }
 
-func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening) (domain.Route, error) {
+func (p *Proxy) dial(ctx context.Context, d transport.Passage, to transport.Endpoint) (transport.Route, error) {
 	if err := errors.Join(check(d), to.Check(d.Channels()...)); err != nil {
-		return domain.Route{}, err
+		return transport.Route{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)
 	if err != nil {
-		return domain.Route{}, err
+		return transport.Route{}, err
 	}
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -51,23 +52,23 @@ func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening)
 	p.mu.Unlock()
 	switch {
 	case ended:
-		return domain.Route{}, ErrEnded
+		return transport.Route{}, ErrEnded
 	case old.serves(d, to, sockets):
 		return old.route, nil
 	}
 	put(p, p.sources, d.Key, nil)
 	old.close() // before its sockets' names are taken
-	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: domain.Listening{Address: to.Address, Ports: maps.Clone(to.Ports)}}
+	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: transport.Endpoint{Address: to.Address, Ports: maps.Clone(to.Ports)}}
 	if err := s.open(ctx); err != nil {
 		s.close()
-		return domain.Route{}, err
+		return transport.Route{}, err
 	}
 	s.log.Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
 	put(p, p.sources, d.Key, s)
 	return s.route, nil
 }
 
-func (s *source) serves(d domain.Passage, to domain.Listening, at domain.Sockets) bool {
+func (s *source) serves(d transport.Passage, to transport.Endpoint, at domain.Sockets) bool {
 	return s != nil && s.Passage == d && s.sockets == at && s.folder.lasts() && s.to.Address == to.Address && maps.Equal(s.to.Ports, to.Ports)
 }
 
@@ -79,11 +80,11 @@ func (s *source) open(ctx context.Context) error {
 	}
 	s.folder = f
 	for _, channel := range s.Channels() {
-		inside := path.Join(at.Inside, domain.SocketName(s.Key, channel))
+		inside := path.Join(at.Inside, transport.SocketName(s.Key, channel))
 		if len(inside) > maxSocketPath {
 			return fmt.Errorf("path of the hypervisor's socket %s has %d characters, a unix socket allows %d: shorten its folder", inside, len(inside), maxSocketPath)
 		}
-		sock, err := f.listen(ctx, domain.SocketName(s.Key, channel))
+		sock, err := f.listen(ctx, transport.SocketName(s.Key, channel))
 		if err != nil {
 			return err
 		}
@@ -100,11 +101,11 @@ var escape = strings.NewReplacer("%2F", "/", "+", "%20")
 // lead sets a channel's socket in the route.
 func (s *source) lead(channel int, inside string) {
 	switch channel {
-	case domain.ChannelControl:
+	case transport.ChannelControl:
 		s.route.DestinationURI = "qemu+unix:///system?socket=" + escape.Replace(url.QueryEscape(inside))
-	case domain.ChannelMemory:
+	case transport.ChannelMemory:
 		s.route.MigrateURI = (&url.URL{Scheme: "unix", Path: inside}).String()
-	case domain.ChannelDisks:
+	case transport.ChannelDisks:
 		s.route.DisksURI = (&url.URL{Scheme: "unix", Path: inside}).String()
 	}
 }

@@ -2,7 +2,7 @@
 
 // Package migrationproxy carries live migrations between the agents of two nodes, over
 // mutual TLS 1.3, so that the hypervisors themselves listen on local sockets only. A
-// [Proxy] is a [domain.Transport].
+// [Proxy] is a [transport.Transport].
 //
 //	source node                                      target node
 //	hypervisor ── unix socket ──▶ Proxy ══ TLS ══▶ Proxy ── unix socket ──▶ hypervisor

@@ -19,6 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // A node agent makes one proxy, which is its transport in both directions, and ends it
@@ -38,7 +39,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	var t domain.Transport = proxy // for domainctrl.Reconciler; proxy.Start goes to the manager
+	var t transport.Transport = proxy // for domainctrl.Reconciler; proxy.Start goes to the manager
 	t.Close("nothing is open")
 	fmt.Println("migrations that are open:", len(proxy.Stats()))
 	// Output:
@@ -146,8 +147,8 @@ func ExampleProxy() {
 	}()
 
 	source, target := newProxy("node-a", dirA, true), newProxy("node-b", dirB, true)
-	passage := func(peer string) domain.Passage {
-		return domain.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: peer}
+	passage := func(peer string) transport.Passage {
+		return transport.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: peer}
 	}
 	listening, err := target.Listen(ctx, passage("node-a"))
 	if err != nil {
@@ -158,7 +159,7 @@ func ExampleProxy() {
 		fmt.Println(err)
 		return
 	}
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dirA, domain.SocketName("5b6c1a2e", domain.ChannelControl)), Net: "unix"})
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dirA, transport.SocketName("5b6c1a2e", transport.ChannelControl)), Net: "unix"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -185,7 +186,7 @@ func printStats(ends []migrationproxy.Stats) {
 // Two errors of Listen do not pass by themselves: the target's hypervisor is shared by several VMIs,
 // or its agent has ended.
 func ExampleProxy_Listen() {
-	passage := domain.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: "node-a"}
+	passage := transport.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: "node-a"}
 	_, err := newProxy("node-b", "/run/libvirt", false).Listen(context.Background(), passage)
 	fmt.Println(errors.Is(err, migrationproxy.ErrSharedHypervisor))
 

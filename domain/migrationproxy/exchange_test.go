@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // prey is another user's socket, in a folder of its own; it fails the test if it is connected to.
@@ -79,7 +79,7 @@ func TestSockets_FolderExchanged(t *testing.T) {
 			source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 			own, others := opened(t, target.sockets.Outside), opened(t, shortDir(t))
 			prey(t, others.Name())
-			target.hypervisor(domain.ChannelControl, echo)
+			target.hypervisor(transport.ChannelControl, echo)
 			at := tc.path(own)
 			target.sockets.Outside, target.sockets.Control = at, filepath.Join(at, "libvirt-sock")
 			route := connect(t, source, target)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 func TestClose_EndsStreamsSocketsAndGoroutines(t *testing.T) {
@@ -25,7 +26,7 @@ func TestClose_EndsStreamsSocketsAndGoroutines(t *testing.T) {
 				ca := newAuthority(t)
 				before := runtime.NumGoroutine()
 				source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
-				target.hypervisor(domain.ChannelMemory, echo)
+				target.hypervisor(transport.ChannelMemory, echo)
 				uri := connect(t, source, target).MigrateURI
 				c := dial(t, uri)
 				go func() { _, _ = io.Copy(c, endless{}) }() // fails when the stream is closed
@@ -66,15 +67,15 @@ func TestListen_Again(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		change func(*domain.Passage)
+		change func(*transport.Passage)
 		same   bool
 	}{
-		"the same migration":              {change: func(*domain.Passage) {}, same: true},
-		"another migration":               {change: func(p *domain.Passage) { p.Migration = "m2" }},
-		"another peer":                    {change: func(p *domain.Passage) { p.Peer = "node-c" }},
-		"disks travel too":                {change: func(p *domain.Passage) { p.CopyDisks = true }},
-		"another guest's is beside it":    {change: func(p *domain.Passage) { p.Key = "other" }},
-		"the first migration comes again": {change: func(*domain.Passage) {}, same: true},
+		"the same migration":              {change: func(*transport.Passage) {}, same: true},
+		"another migration":               {change: func(p *transport.Passage) { p.Migration = "m2" }},
+		"another peer":                    {change: func(p *transport.Passage) { p.Peer = "node-c" }},
+		"disks travel too":                {change: func(p *transport.Passage) { p.CopyDisks = true }},
+		"another guest's is beside it":    {change: func(p *transport.Passage) { p.Key = "other" }},
+		"the first migration comes again": {change: func(*transport.Passage) {}, same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if at, err = target.proxy.Listen(t.Context(), passage("node-a")); err != nil {
@@ -166,10 +167,10 @@ func TestStream_PeerVanishes(t *testing.T) {
 		}
 	}()
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	at := domain.Listening{Address: "127.0.0.1", Ports: map[string]int{port: domain.ChannelControl, "1": domain.ChannelMemory}}
+	at := transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{port: transport.ChannelControl, "1": transport.ChannelMemory}}
 	for name, tc := range map[string]struct {
 		change   func(*migrationproxy.Options)
-		uri      func(domain.Route) string
+		uri      func(transport.Route) string
 		refused  bool
 		complain string
 	}{
@@ -178,16 +179,16 @@ func TestStream_PeerVanishes(t *testing.T) {
 				insecure(o)
 				o.DeadAfter = time.Second
 			},
-			uri: func(r domain.Route) string { return r.DestinationURI }, complain: "timed out",
+			uri: func(r transport.Route) string { return r.DestinationURI }, complain: "timed out",
 		},
 		"before the handshake": {
 			change:  func(o *migrationproxy.Options) { o.HandshakeTimeout = 50 * time.Millisecond },
-			uri:     func(r domain.Route) string { return r.DestinationURI },
+			uri:     func(r transport.Route) string { return r.DestinationURI },
 			refused: true, complain: `node "node-b" at 127.0.0.1:` + port,
 		},
 		"before the connection": {
 			change:  func(*migrationproxy.Options) {},
-			uri:     func(r domain.Route) string { return r.MigrateURI },
+			uri:     func(r transport.Route) string { return r.MigrateURI },
 			refused: true, complain: "connection refused",
 		},
 	} {
@@ -227,7 +228,7 @@ func TestTarget_HypervisorIsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the stream has come to the target", func() bool { return source.total().Sent == 5 })
-	target.hypervisor(domain.ChannelDisks, echo)
+	target.hypervisor(transport.ChannelDisks, echo)
 	_ = c.CloseWrite()
 	if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
 		t.Errorf("read %q, error %v", got, err)
@@ -252,7 +253,7 @@ func TestStream_LingerLimit(t *testing.T) {
 	target := newNode(t, "node-b", ca)
 	hung := make(chan struct{})
 	t.Cleanup(func() { close(hung) })
-	target.hypervisor(domain.ChannelControl, func(*net.UnixConn) { <-hung })
+	target.hypervisor(transport.ChannelControl, func(*net.UnixConn) { <-hung })
 	c := dial(t, connect(t, source, target).DestinationURI)
 	_ = c.CloseWrite()
 	if _, err := io.ReadAll(c); err != nil {
@@ -270,7 +271,7 @@ func TestStart_ProgramEnds(t *testing.T) {
 			ca := newAuthority(t)
 			source := newNode(t, "node-a", ca, func(o *migrationproxy.Options) { o.Drain = drain })
 			target := newNode(t, "node-b", ca)
-			target.hypervisor(domain.ChannelControl, echo)
+			target.hypervisor(transport.ChannelControl, echo)
 			c := dial(t, connect(t, source, target).DestinationURI)
 			eventually(t, "the stream flows", func() bool { return source.total().Streams == 1 && target.total().Streams == 1 })
 			ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +291,7 @@ func TestStart_ProgramEnds(t *testing.T) {
 			if s := source.proxy.Stats(); len(s) != 0 {
 				t.Errorf("%+v is left", s)
 			}
-			at := domain.Listening{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": domain.ChannelMemory}}
+			at := transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": transport.ChannelMemory}}
 			if _, err := source.proxy.Dial(t.Context(), passage("node-b"), at); !errors.Is(err, migrationproxy.ErrEnded) {
 				t.Errorf("Dial after the end: %v", err)
 			}
@@ -367,7 +368,7 @@ func TestSockets_LookupFails(t *testing.T) {
 	if _, err := n.proxy.Listen(t.Context(), passage("node-b")); !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("Listen: %v", err)
 	}
-	at := domain.Listening{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": domain.ChannelMemory}}
+	at := transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": transport.ChannelMemory}}
 	if _, err := n.proxy.Dial(t.Context(), passage("node-b"), at); !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("Dial: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // ErrSharedHypervisor refuses a migration to this node.
@@ -29,31 +30,31 @@ type target struct {
 	sockets domain.Sockets
 	control *folder // of the hypervisor's own socket
 	folder  *folder // of the migration's sockets
-	at      domain.Listening
+	at      transport.Endpoint
 }
 
 // Listen opens a TCP port for each channel of the passage. Ports that are open for the same passage
 // remain; those of another migration under the same key, to another peer, or to folders that have
 // been replaced, are closed first. The sockets are looked up in the folders as they are now: these
 // cannot be replaced later, nor can a descriptor in their paths come to mean another folder.
-func (p *Proxy) Listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
+func (p *Proxy) Listen(ctx context.Context, d transport.Passage) (transport.Endpoint, error) {
 	at, err := p.listen(ctx, d)
 	if err != nil {
-		return domain.Listening{}, fmt.Errorf("receive %s: %w", d.Domain, err)
+		return transport.Endpoint{}, fmt.Errorf("receive %s: %w", d.Domain, err)
 	}
 	return at, nil
 }
 
-func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
+func (p *Proxy) listen(ctx context.Context, d transport.Passage) (transport.Endpoint, error) {
 	if err := check(d); err != nil {
-		return domain.Listening{}, err
+		return transport.Endpoint{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)
 	if err != nil {
-		return domain.Listening{}, err
+		return transport.Endpoint{}, err
 	}
 	if !sockets.Own && !p.o.InsecureSharedHypervisor {
-		return domain.Listening{}, ErrSharedHypervisor
+		return transport.Endpoint{}, ErrSharedHypervisor
 	}
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -62,7 +63,7 @@ func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening,
 	p.mu.Unlock()
 	switch {
 	case ended:
-		return domain.Listening{}, ErrEnded
+		return transport.Endpoint{}, ErrEnded
 	case old.serves(d, sockets):
 		return old.listening(), nil
 	}
@@ -70,14 +71,14 @@ func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening,
 	old.close()
 	t, err := p.open(ctx, d, sockets)
 	if err != nil {
-		return domain.Listening{}, err
+		return transport.Endpoint{}, err
 	}
 	put(p, p.targets, d.Key, t)
 	return t.listening(), nil
 }
 
-func (p *Proxy) open(ctx context.Context, d domain.Passage, s domain.Sockets) (*target, error) {
-	t := &target{passage: p.passage(ctx, d, "target"), sockets: s, at: domain.Listening{Address: p.o.Address, Ports: map[string]int{}}}
+func (p *Proxy) open(ctx context.Context, d transport.Passage, s domain.Sockets) (*target, error) {
+	t := &target{passage: p.passage(ctx, d, "target"), sockets: s, at: transport.Endpoint{Address: p.o.Address, Ports: map[string]int{}}}
 	if err := t.enter(); err != nil {
 		t.close()
 		return nil, err
@@ -101,7 +102,7 @@ func (p *Proxy) open(ctx context.Context, d domain.Passage, s domain.Sockets) (*
 	return t, nil
 }
 
-func (t *target) serves(d domain.Passage, at domain.Sockets) bool {
+func (t *target) serves(d transport.Passage, at domain.Sockets) bool {
 	return t != nil && t.Passage == d && t.sockets == at && t.control.lasts() && t.folder.lasts()
 }
 
@@ -130,8 +131,8 @@ func (p *Proxy) port(ctx context.Context) (net.Listener, error) {
 }
 
 // listening returns a copy: callers publish it, and may keep it.
-func (t *target) listening() domain.Listening {
-	return domain.Listening{Address: t.at.Address, Ports: maps.Clone(t.at.Ports)}
+func (t *target) listening() transport.Endpoint {
+	return transport.Endpoint{Address: t.at.Address, Ports: maps.Clone(t.at.Ports)}
 }
 
 // complete authenticates a connection, and connects it to the hypervisor at its turn.
@@ -182,10 +183,10 @@ func passes(err error) bool {
 }
 
 func (t *target) connect(channel int) (half, error) {
-	if channel == domain.ChannelControl {
+	if channel == transport.ChannelControl {
 		return t.control.dial(t.ctx, filepath.Base(t.sockets.Control))
 	}
-	return t.folder.dial(t.ctx, domain.SocketName(t.Key, channel))
+	return t.folder.dial(t.ctx, transport.SocketName(t.Key, channel))
 }
 
 func (t *target) close() {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 func TestIdentity_OnlyPeerConnects(t *testing.T) {
@@ -93,7 +93,7 @@ func TestIdentity_OnlyPeerConnects(t *testing.T) {
 			}
 			source, target := nodes["node-a"], nodes["node-b"]
 			var reached atomic.Int64
-			target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) {
+			target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) {
 				reached.Add(1)
 				echo(c)
 			})
@@ -150,7 +150,7 @@ func TestIdentity_StrangersRefused(t *testing.T) {
 				}
 			})
 			var reached atomic.Int64
-			target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) {
+			target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) {
 				reached.Add(1)
 				echo(c)
 			})
@@ -158,7 +158,7 @@ func TestIdentity_StrangersRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			port, _ := at.Port(domain.ChannelControl)
+			port, _ := at.Port(transport.ChannelControl)
 			c, err := net.Dial("tcp", net.JoinHostPort(at.Address, port))
 			if err != nil {
 				t.Fatal(err)

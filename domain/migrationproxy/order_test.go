@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // roll is a hypervisor's list of its connections in the order in which it accepted them, each named
@@ -31,7 +31,7 @@ type roll struct {
 // call makes the roll of a node's hypervisor for a number of streams, that it closes.
 func call(t *testing.T, n *node, streams int) *roll {
 	t.Helper()
-	r := &roll{t: t, l: n.listen(domain.ChannelMemory)}
+	r := &roll{t: t, l: n.listen(transport.ChannelMemory)}
 	go func() {
 		for range streams {
 			c, err := r.l.Accept()
@@ -113,7 +113,7 @@ func TestOrder_Target(t *testing.T) {
 			config := stockConfig(t, ca, "node-a")
 			open := map[rune]net.Conn{}
 			for _, stream := range tc.streams {
-				open[stream] = dialTCP(t, at, domain.ChannelMemory)
+				open[stream] = dialTCP(t, at, transport.ChannelMemory)
 			}
 			refused := uint64(0)
 			for _, stream := range tc.streams {
@@ -189,7 +189,7 @@ func TestOrder_SourceConnectsSequentially(t *testing.T) {
 func TestTarget_FullBacklog(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	path := target.socket(domain.ChannelMemory)
+	path := target.socket(transport.ChannelMemory)
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

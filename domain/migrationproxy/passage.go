@@ -16,11 +16,12 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // passage is one end of a migration: its listeners and their streams.
 type passage struct {
-	domain.Passage
+	transport.Passage
 	proxy *Proxy
 	log   logr.Logger
 
@@ -39,14 +40,14 @@ type passage struct {
 const maxGreetings = 64
 
 // check refuses a passage without a key and a domain, or whose key is not a file name.
-func check(d domain.Passage) error {
+func check(d transport.Passage) error {
 	if d.Key == "" || d.Domain == "" || strings.ContainsAny(string(d.Key), "/\x00") {
 		return fmt.Errorf("key %q and domain %q do not name a migration: %w", d.Key, d.Domain, domain.ErrInvalid)
 	}
 	return nil
 }
 
-func (p *Proxy) passage(ctx context.Context, d domain.Passage, role string) *passage {
+func (p *Proxy) passage(ctx context.Context, d transport.Passage, role string) *passage {
 	e := &passage{
 		Passage: d, proxy: p,
 		log:   p.o.Log.WithValues("role", role, "domain", d.Domain, "migration", string(d.Migration), "peer", d.Peer),
@@ -78,7 +79,7 @@ func (e *passage) serve(l net.Listener, channel int, complete completer) {
 	defer stop()
 	defer l.Close()
 	var order *line
-	if channel == domain.ChannelMemory {
+	if channel == transport.ChannelMemory {
 		order = &line{}
 	}
 	for {

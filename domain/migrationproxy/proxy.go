@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // Proxy carries migrations to and from this node. Make one with [New]; it is safe for concurrent
@@ -38,7 +38,7 @@ func put[end any](p *Proxy, all map[types.UID]*end, key types.UID, e *end) {
 	}
 }
 
-var _ domain.Transport = (*Proxy)(nil)
+var _ transport.Transport = (*Proxy)(nil)
 
 // ErrEnded reports that the proxy has ended with its program; see [Proxy.Start].
 var ErrEnded = errors.New("the migration proxy has ended")

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 func insecure(o *migrationproxy.Options) { o.Insecure, o.Certificates = true, nil }
@@ -20,7 +20,7 @@ func TestProxy_ChannelsReachSockets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
-			for channel, mark := range map[int]string{domain.ChannelControl: "control", domain.ChannelMemory: "memory", domain.ChannelDisks: "disks"} {
+			for channel, mark := range map[int]string{transport.ChannelControl: "control", transport.ChannelMemory: "memory", transport.ChannelDisks: "disks"} {
 				target.hypervisor(channel, func(c *net.UnixConn) {
 					_, _ = c.Write([]byte(mark + ":"))
 					echo(c)
@@ -36,7 +36,7 @@ func TestProxy_ChannelsReachSockets(t *testing.T) {
 			}
 			dir := source.sockets.Inside
 			key := passage("").Key
-			want := domain.Route{
+			want := transport.Route{
 				DestinationURI: "qemu+unix:///system?socket=" + filepath.Join(dir, string(key)+"-source.sock"),
 				MigrateURI:     "unix://" + filepath.Join(dir, string(key)+"-49152-source.sock"),
 				DisksURI:       "unix://" + filepath.Join(dir, string(key)+"-49153-source.sock"),
@@ -73,7 +73,7 @@ func TestOrder_MemoryStreams(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l, err := net.Listen("unix", filepath.Join(target.sockets.Outside, domain.SocketName(passage("").Key, domain.ChannelMemory)))
+			l, err := net.Listen("unix", filepath.Join(target.sockets.Outside, transport.SocketName(passage("").Key, transport.ChannelMemory)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestOrder_MemoryStreams(t *testing.T) {
 	}
 }
 
-func withDisks(p domain.Passage) domain.Passage {
+func withDisks(p transport.Passage) transport.Passage {
 	p.CopyDisks = true
 	return p
 }

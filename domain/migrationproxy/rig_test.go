@@ -23,6 +23,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // authority signs certificates.
@@ -163,16 +164,16 @@ func (n *node) restart() {
 }
 
 // passage is the migration of the tests.
-func passage(peer string) domain.Passage {
-	return domain.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
+func passage(peer string) transport.Passage {
+	return transport.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
 }
 
 // socket is the path of the hypervisor's socket for a channel.
 func (n *node) socket(channel int) string {
-	if channel == domain.ChannelControl {
+	if channel == transport.ChannelControl {
 		return n.sockets.Control
 	}
-	return filepath.Join(n.sockets.Outside, domain.SocketName(passage("").Key, channel))
+	return filepath.Join(n.sockets.Outside, transport.SocketName(passage("").Key, channel))
 }
 
 // listen makes the hypervisor's socket for a channel.
@@ -213,7 +214,7 @@ func echo(c *net.UnixConn) {
 }
 
 // connect opens both ends of the migration.
-func connect(t testing.TB, source, target *node) domain.Route {
+func connect(t testing.TB, source, target *node) transport.Route {
 	t.Helper()
 	at, err := target.proxy.Listen(t.Context(), passage(source.name))
 	if err != nil {

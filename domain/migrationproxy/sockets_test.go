@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
-var somewhere = domain.Listening{Address: "127.0.0.1", Ports: map[string]int{"1": domain.ChannelControl, "2": domain.ChannelMemory}}
+var somewhere = transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{"1": transport.ChannelControl, "2": transport.ChannelMemory}}
 
 func TestSockets_OwnerOnly(t *testing.T) {
 	old := syscall.Umask(0)
@@ -59,7 +60,7 @@ func TestSockets_OwnerOnly(t *testing.T) {
 func TestSockets_ReplacedAfterRestart(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	first := connect(t, source, target)
 	old := source.proxy
 	source.restart()
@@ -76,7 +77,7 @@ func TestSockets_ReplacedAfterRestart(t *testing.T) {
 func TestDial_Again(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	route := connect(t, source, target)
 	c := dial(t, route.DestinationURI)
 	if again := connect(t, source, target); again != route {
@@ -96,7 +97,7 @@ func TestDial_Again(t *testing.T) {
 }
 
 func TestSockets_OtherFilesKept(t *testing.T) {
-	name := domain.SocketName(passage("").Key, domain.ChannelMemory)
+	name := transport.SocketName(passage("").Key, transport.ChannelMemory)
 	for what, put := range map[string]func(path, precious string) error{
 		"a link to a file":    func(path, precious string) error { return os.Symlink(precious, path) },
 		"a link to nothing":   func(path, _ string) error { return os.Symlink(path+".gone", path) },
@@ -217,7 +218,7 @@ func TestSockets_Folder(t *testing.T) {
 				return
 			}
 			for _, channel := range passage("").Channels() {
-				if f, err := os.Lstat(filepath.Join(n.sockets.Outside, domain.SocketName(passage("").Key, channel))); err != nil || f.Mode().Type() != os.ModeSocket {
+				if f, err := os.Lstat(filepath.Join(n.sockets.Outside, transport.SocketName(passage("").Key, channel))); err != nil || f.Mode().Type() != os.ModeSocket {
 					t.Errorf("no socket for channel %d: %v", channel, err)
 				}
 			}
@@ -230,17 +231,17 @@ func TestPassage_Invalid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key    types.UID
 		domain string
-		at     domain.Listening
+		at     transport.Endpoint
 		want   string
 	}{
 		"no key":                {domain: "ns_vm", at: somewhere, want: "do not name a migration"},
 		"no domain":             {key: "k", at: somewhere, want: "do not name a migration"},
 		"a key that is a path":  {key: "../../etc/passwd", domain: "ns_vm", at: somewhere, want: "do not name a migration"},
 		"no place":              {key: "k", domain: "ns_vm", want: "targetNodeAddress"},
-		"a place without ports": {key: "k", domain: "ns_vm", at: domain.Listening{Address: "127.0.0.1"}, want: "targetDirectMigrationNodePorts"},
+		"a place without ports": {key: "k", domain: "ns_vm", at: transport.Endpoint{Address: "127.0.0.1"}, want: "targetDirectMigrationNodePorts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := domain.Passage{Key: tc.key, Domain: tc.domain, Peer: "node-b"}
+			p := transport.Passage{Key: tc.key, Domain: tc.domain, Peer: "node-b"}
 			_, err := n.proxy.Dial(t.Context(), p, tc.at)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Dial: %v, want %q", err, tc.want)

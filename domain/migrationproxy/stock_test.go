@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // pipe copies like a stock virt-handler's proxy: for each incoming connection it makes another one,
@@ -70,7 +70,7 @@ func stockConfig(t *testing.T, ca *authority, node string) *tls.Config {
 }
 
 // dialTCP connects to a channel of a target.
-func dialTCP(t *testing.T, at domain.Listening, channel int) net.Conn {
+func dialTCP(t *testing.T, at transport.Endpoint, channel int) net.Conn {
 	t.Helper()
 	port, _ := at.Port(channel)
 	c, err := net.Dial("tcp", net.JoinHostPort(at.Address, port))
@@ -82,25 +82,25 @@ func dialTCP(t *testing.T, at domain.Listening, channel int) net.Conn {
 }
 
 // listeningAt is a target that serves the memory's channel.
-func listeningAt(l net.Listener) domain.Listening {
+func listeningAt(l net.Listener) transport.Endpoint {
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	return domain.Listening{Address: "127.0.0.1", Ports: map[string]int{port: domain.ChannelMemory, "1": domain.ChannelControl}}
+	return transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{port: transport.ChannelMemory, "1": transport.ChannelControl}}
 }
 
 // stockTarget is a stock proxy in front of the node's hypervisor.
-func stockTarget(t *testing.T, ca *authority, n *node) domain.Listening {
+func stockTarget(t *testing.T, ca *authority, n *node) transport.Endpoint {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", stockConfig(t, ca, n.name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pipe(t, l, func() (net.Conn, error) { return net.Dial("unix", n.socket(domain.ChannelMemory)) })
+	pipe(t, l, func() (net.Conn, error) { return net.Dial("unix", n.socket(transport.ChannelMemory)) })
 	return listeningAt(l)
 }
 
 // stockSource is a stock proxy that connects to a target; it returns the address for its
 // hypervisor.
-func stockSource(t *testing.T, ca *authority, node string, at domain.Listening) string {
+func stockSource(t *testing.T, ca *authority, node string, at transport.Endpoint) string {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "s")
 	l, err := net.Listen("unix", path)
@@ -108,7 +108,7 @@ func stockSource(t *testing.T, ca *authority, node string, at domain.Listening) 
 		t.Fatal(err)
 	}
 	config := stockConfig(t, ca, node)
-	port, _ := at.Port(domain.ChannelMemory)
+	port, _ := at.Port(transport.ChannelMemory)
 	pipe(t, l, func() (net.Conn, error) { return tls.Dial("tcp", net.JoinHostPort(at.Address, port), config) })
 	return "unix://" + path
 }
@@ -136,7 +136,7 @@ func TestStockVirtHandler_EitherEnd(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 			there, back := noise(1<<20), noise(3<<20)
-			target.hypervisor(domain.ChannelMemory, func(c *net.UnixConn) { swap(t, c, back, there) })
+			target.hypervisor(transport.ChannelMemory, func(c *net.UnixConn) { swap(t, c, back, there) })
 			uri := open(t, ca, source, target)
 			var all sync.WaitGroup
 			for range 5 {

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
+	"github.com/virtloom/virtloom/domain/transport"
 )
 
 // modes are the two transports of a stream.
@@ -29,7 +29,7 @@ func TestStream_EitherSideEndsFirst(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
 			got := make(chan string, 1)
-			target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) {
+			target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) {
 				_, _ = io.WriteString(c, big)
 				_ = c.CloseWrite()
 				all, _ := io.ReadAll(c)
@@ -54,7 +54,7 @@ func TestStream_EitherSideEndsFirst(t *testing.T) {
 		t.Run(mode+": the source finishes first", func(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
-			target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) {
+			target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) {
 				all, _ := io.ReadAll(c) // answers only after the end
 				_, _ = c.Write(all)
 				_ = c.CloseWrite()
@@ -80,7 +80,7 @@ func TestStream_SlowReader(t *testing.T) {
 			ca := newAuthority(t)
 			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
 			read := make(chan struct{})
-			target.hypervisor(domain.ChannelControl, func(c *net.UnixConn) {
+			target.hypervisor(transport.ChannelControl, func(c *net.UnixConn) {
 				<-read
 				echo(c)
 			})
@@ -117,7 +117,7 @@ func TestStream_Thousand(t *testing.T) {
 	// All of them shake hands at the same time, on however few CPUs.
 	patient := func(o *migrationproxy.Options) { o.DialTimeout, o.HandshakeTimeout = 5*time.Minute, 5*time.Minute }
 	source, target := newNode(t, "node-a", ca, patient), newNode(t, "node-b", ca, patient)
-	target.hypervisor(domain.ChannelMemory, echo)
+	target.hypervisor(transport.ChannelMemory, echo)
 	uri := connect(t, source, target).MigrateURI
 	var all sync.WaitGroup
 	failed := make(chan error, 1000)
@@ -155,7 +155,7 @@ func TestStream_MaxStreams(t *testing.T) {
 	ca := newAuthority(t)
 	source := newNode(t, "node-a", ca, func(o *migrationproxy.Options) { o.MaxStreams = 2 })
 	target := newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	uri := connect(t, source, target).DestinationURI
 	first, second := dial(t, uri), dial(t, uri)
 	eventually(t, "both streams flow", func() bool { return source.total().Streams == 2 })
@@ -184,7 +184,7 @@ type link struct {
 }
 
 // newLink inserts a link before a channel of the target's address.
-func newLink(t *testing.T, at *domain.Listening, channel int) *link {
+func newLink(t *testing.T, at *transport.Endpoint, channel int) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -258,12 +258,12 @@ func (k *link) cut() {
 func TestStream_StalledLink(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newLink(t, &at, domain.ChannelControl)
+	k := newLink(t, &at, transport.ChannelControl)
 	route, err := source.proxy.Dial(t.Context(), passage("node-b"), at)
 	if err != nil {
 		t.Fatal(err)
@@ -285,12 +285,12 @@ func TestStream_StalledLink(t *testing.T) {
 func TestStream_CutIsNotEnd(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	target.hypervisor(domain.ChannelControl, echo)
+	target.hypervisor(transport.ChannelControl, echo)
 	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newLink(t, &at, domain.ChannelControl)
+	k := newLink(t, &at, transport.ChannelControl)
 	route, err := source.proxy.Dial(t.Context(), passage("node-b"), at)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -66,7 +68,7 @@ func (d *decision) decide() error {
 		return err
 	}
 	d.lease, d.next = lease, lease
-	d.plan.Role = domain.RoleOf(lease, d.Node)
+	d.plan.Role = handoff.RoleOf(lease, d.Node)
 	if earlier {
 		// The earlier domain may have ended since, and this VMI's own may have its name now.
 		d.requeueAfter(prepareRetry)
@@ -93,7 +95,7 @@ func (d *decision) recognize() {
 		return
 	}
 	if d.VMI != nil {
-		d.PrepareError = &domain.Error{
+		d.PrepareError = &convert.Error{
 			Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
 			Reason: fmt.Sprintf("node %s has a domain %s that does not belong to this VMI", d.Node, d.State.Name),
 			Remedy: "undefine that domain, or rename it",
@@ -105,7 +107,7 @@ func (d *decision) recognize() {
 // byUUID returns the UID of the VMI to which a domain without metadata belongs: the present
 // one, or one that has files here.
 func (d *decision) byUUID() (types.UID, bool) {
-	if d.VMI != nil && strings.EqualFold(d.State.UUID, domain.UUID(d.VMI)) {
+	if d.VMI != nil && strings.EqualFold(d.State.UUID, convert.UUID(d.VMI)) {
 		return d.VMI.UID, true
 	}
 	for _, uid := range d.OrphanedUIDs {
@@ -117,18 +119,18 @@ func (d *decision) byUUID() (types.UID, bool) {
 }
 
 func (d *decision) byRole() error {
-	if !d.SilentSince.IsZero() && d.plan.Role != domain.RoleNone {
+	if !d.SilentSince.IsZero() && d.plan.Role != handoff.RoleNone {
 		return ending{d}.silent()
 	}
 	if a := (absence{d}); a.unseen() {
 		return a.awaitEvidence()
 	}
 	switch d.plan.Role {
-	case domain.RoleOffered:
+	case handoff.RoleOffered:
 		return offer{d}.decide()
-	case domain.RoleHolder:
+	case handoff.RoleHolder:
 		return holder{d}.decide()
-	case domain.RoleTarget:
+	case handoff.RoleTarget:
 		return target{d}.decide()
 	default:
 		stray{d}.foreign()
@@ -153,7 +155,7 @@ func (d *decision) clear(why string) {
 		d.apply(domain.Undefine, why)
 		d.cleanup(d.State.Metadata.UID, why)
 	case d.VMI != nil:
-		d.do(domain.Action{Verb: domain.ActionCleanup, UID: d.VMI.UID, Why: why})
+		d.do(action.Action{Verb: action.Cleanup, UID: d.VMI.UID, Why: why})
 	}
 }
 
@@ -161,7 +163,7 @@ func (d *decision) clear(why string) {
 // forged by its launcher: it gives no access to the files of another VMI.
 func (d *decision) cleanup(uid types.UID, why string) {
 	if d.VMI != nil && d.VMI.UID == uid || slices.Contains(d.OrphanedUIDs, uid) {
-		d.do(domain.Action{Verb: domain.ActionCleanup, UID: uid, Why: why})
+		d.do(action.Action{Verb: action.Cleanup, UID: uid, Why: why})
 	}
 }
 
@@ -177,7 +179,7 @@ func (d *decision) remember(why string, change func(*domain.Metadata)) {
 		last.Operation, last.Why = op, last.Why+"; "+why
 		return
 	}
-	d.do(domain.Action{Verb: domain.ActionApply, Operation: op, Why: why})
+	d.do(action.Action{Verb: action.Apply, Operation: op, Why: why})
 }
 
 // step applies an event of this node to the lease, under the epoch in the object or, after an
@@ -193,7 +195,7 @@ func (d *decision) step(e handoff.Event) error {
 }
 
 func (d *decision) apply(v domain.Verb, why string) {
-	d.do(domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: v, Domain: d.State.Name}, Why: why})
+	d.do(action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: v, Domain: d.State.Name}, Why: why})
 }
 
 // emit adds an event about the object, if there is one.
@@ -203,7 +205,7 @@ func (d *decision) emit(warning bool, reason, message string) {
 	}
 }
 
-func (d *decision) do(t domain.Action) { d.plan.Actions = append(d.plan.Actions, t) }
+func (d *decision) do(t action.Action) { d.plan.Actions = append(d.plan.Actions, t) }
 
 // requeueAfter sets RequeueAt, unless it is earlier already.
 func (d *decision) requeueAfter(after time.Duration) {

@@ -13,14 +13,15 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // Missing resources become ready by themselves; those of an interrupted operation never do.
 func TestDecide_S8BrokenNetwork(t *testing.T) {
-	broken := &domain.Error{Object: "VirtualMachineInstance ns/guest", Reason: "its networks are not ready", Err: fmt.Errorf("network blue: %w", domain.ErrBroken)}
-	waiting := &domain.Error{Object: "VirtualMachineInstance ns/guest", Reason: "its networks are not ready", Err: domain.ErrNotReady}
+	broken := &convert.Error{Object: "VirtualMachineInstance ns/guest", Reason: "its networks are not ready", Err: fmt.Errorf("network blue: %w", domain.ErrBroken)}
+	waiting := &convert.Error{Object: "VirtualMachineInstance ns/guest", Reason: "its networks are not ready", Err: domain.ErrNotReady}
 	offer := handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}
 	for name, tt := range map[string]struct {
 		snapshot plan.Snapshot

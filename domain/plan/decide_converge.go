@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -30,7 +31,7 @@ func (d convergence) converge() error {
 	}
 	for _, found := range d.plan.Differences {
 		if found.Class == diff.Live && found.Operation != nil {
-			d.do(domain.Action{Verb: domain.ActionApply, Operation: *found.Operation, Why: found.String()})
+			d.do(action.Action{Verb: action.Apply, Operation: *found.Operation, Why: found.String()})
 		}
 	}
 	d.grow()
@@ -63,7 +64,7 @@ func (d convergence) grow() {
 		if !d.Facts.Disks[name].Block { // the size of a block device is its own
 			op.Bytes = uint64(sizes[name])
 		}
-		d.do(domain.Action{Verb: domain.ActionApply, Operation: op, Why: fmt.Sprintf("volume %s has grown", name)})
+		d.do(action.Action{Verb: action.Apply, Operation: op, Why: fmt.Sprintf("volume %s has grown", name)})
 		d.remember("the size of disk "+name, func(m *domain.Metadata) { setDiskBytes(m, name, sizes[name]) })
 	}
 }

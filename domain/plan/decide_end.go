@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
@@ -83,7 +84,7 @@ func (d ending) fail(why string) error {
 // all else waits.
 func (d ending) silent() error {
 	d.requeueAfter(prepareRetry)
-	if d.plan.Role != domain.RoleHolder && d.plan.Role != domain.RoleOffered || d.lease.State == handoff.Lost {
+	if d.plan.Role != handoff.RoleHolder && d.plan.Role != handoff.RoleOffered || d.lease.State == handoff.Lost {
 		return nil
 	}
 	why := fmt.Sprintf("hypervisor of node %s has not answered about the domain since %s", d.Node, d.SilentSince.UTC().Format(time.RFC3339))
@@ -167,6 +168,6 @@ func (d ending) press(why string) {
 	}
 	d.apply(domain.Shutdown, why)
 	if d.frozen() && status.AgentConnected(d.State.Domain) {
-		d.do(domain.Action{Verb: domain.ActionThaw, Why: "a guest with frozen file systems cannot shut down"})
+		d.do(action.Action{Verb: action.Thaw, Why: "a guest with frozen file systems cannot shut down"})
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -229,7 +231,7 @@ func TestDecide_CleansUpOrphans(t *testing.T) {
 			decided, _ := decide(t, tt.s)
 			var got []types.UID
 			for _, a := range decided.Actions {
-				if a.Verb == domain.ActionCleanup {
+				if a.Verb == action.Cleanup {
 					got = append(got, a.UID)
 				}
 			}
@@ -241,7 +243,7 @@ func TestDecide_CleansUpOrphans(t *testing.T) {
 }
 
 func TestDecide_PrepareErrorRequeues(t *testing.T) {
-	prepare := &domain.Error{Object: "node", Reason: "the disk is full"}
+	prepare := &convert.Error{Object: "node", Reason: "the disk is full"}
 	for name, l := range map[string]handoff.Lease{
 		"offered": {State: handoff.Offered, Epoch: 1, Holder: here},
 		"owned":   leased(offerHere, acceptHere),
@@ -277,7 +279,7 @@ func TestDecide_AbandonedStart(t *testing.T) {
 
 func TestDecide_FailureCondition(t *testing.T) {
 	l := leased(offerHere, acceptHere)
-	s := plan.Snapshot{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Failures: []domain.Failure{{Err: errors.New("no memory left")}}}
+	s := plan.Snapshot{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Failures: []action.Failure{{Err: errors.New("no memory left")}}}
 	decided, err := plan.Decide(proven(s), decideNow)
 	if err != nil {
 		t.Fatal(err)
@@ -325,26 +327,26 @@ func TestRoleOf(t *testing.T) {
 	moving := moved(here, there, handoff.Begin)
 	for name, tt := range map[string]struct {
 		lease       handoff.Lease
-		here, there domain.Role
+		here, there handoff.Role
 	}{
-		"unclaimed":      {handoff.Lease{}, domain.RoleNone, domain.RoleNone},
-		"claimed":        {leased(handoff.Event{Kind: handoff.Claim}), domain.RoleNone, domain.RoleNone},
-		"offered":        {leased(offerHere), domain.RoleOffered, domain.RoleNone},
-		"owned":          {leased(offerHere, acceptHere), domain.RoleHolder, domain.RoleNone},
-		"preparing":      {moved(here, there, handoff.Prepare), domain.RoleHolder, domain.RoleTarget},
-		"prepared":       {moved(here, there, handoff.Ready), domain.RoleHolder, domain.RoleTarget},
-		"moving":         {moving, domain.RoleHolder, domain.RoleTarget},
-		"arrived":        {moved(here, there, handoff.TakeOver), domain.RoleNone, domain.RoleHolder},
-		"releasing":      {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Stop}), domain.RoleHolder, domain.RoleNone},
-		"lost":           {suspect(leased(offerHere, acceptHere)), domain.RoleHolder, domain.RoleNone},
-		"lost in a move": {suspect(moving), domain.RoleHolder, domain.RoleTarget},
-		"fenced":         {fenced(leased(offerHere, acceptHere)), domain.RoleNone, domain.RoleNone},
-		"fenced moving":  {fenced(moving), domain.RoleNone, domain.RoleTarget},
-		"released":       {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Release, Node: here}), domain.RoleNone, domain.RoleNone},
+		"unclaimed":      {handoff.Lease{}, handoff.RoleNone, handoff.RoleNone},
+		"claimed":        {leased(handoff.Event{Kind: handoff.Claim}), handoff.RoleNone, handoff.RoleNone},
+		"offered":        {leased(offerHere), handoff.RoleOffered, handoff.RoleNone},
+		"owned":          {leased(offerHere, acceptHere), handoff.RoleHolder, handoff.RoleNone},
+		"preparing":      {moved(here, there, handoff.Prepare), handoff.RoleHolder, handoff.RoleTarget},
+		"prepared":       {moved(here, there, handoff.Ready), handoff.RoleHolder, handoff.RoleTarget},
+		"moving":         {moving, handoff.RoleHolder, handoff.RoleTarget},
+		"arrived":        {moved(here, there, handoff.TakeOver), handoff.RoleNone, handoff.RoleHolder},
+		"releasing":      {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Stop}), handoff.RoleHolder, handoff.RoleNone},
+		"lost":           {suspect(leased(offerHere, acceptHere)), handoff.RoleHolder, handoff.RoleNone},
+		"lost in a move": {suspect(moving), handoff.RoleHolder, handoff.RoleTarget},
+		"fenced":         {fenced(leased(offerHere, acceptHere)), handoff.RoleNone, handoff.RoleNone},
+		"fenced moving":  {fenced(moving), handoff.RoleNone, handoff.RoleTarget},
+		"released":       {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Release, Node: here}), handoff.RoleNone, handoff.RoleNone},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for node, want := range map[string]domain.Role{here: tt.here, there: tt.there, "node-c": domain.RoleNone, "": domain.RoleNone} {
-				if got := domain.RoleOf(tt.lease, node); got != want {
+			for node, want := range map[string]handoff.Role{here: tt.here, there: tt.there, "node-c": handoff.RoleNone, "": handoff.RoleNone} {
+				if got := handoff.RoleOf(tt.lease, node); got != want {
 					t.Errorf("node %q is %s, want %s", node, got, want)
 				}
 			}

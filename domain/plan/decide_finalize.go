@@ -12,6 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/domain/status"
@@ -108,7 +109,7 @@ func (d finalization) plug(cpus, memory bool) error {
 		}
 		_, isMemory := found.Operation.Device.(*libvirtxml.DomainMemorydev)
 		if cpus && found.Operation.Verb == domain.SetVCPUs || memory && isMemory {
-			d.do(domain.Action{Verb: domain.ActionApply, Operation: *found.Operation, Needed: true, Why: found.String()})
+			d.do(action.Action{Verb: action.Apply, Operation: *found.Operation, Needed: true, Why: found.String()})
 		}
 	}
 	return nil
@@ -128,8 +129,8 @@ func (d finalization) refreshLinks() {
 		for _, state := range []v1.InterfaceState{v1.InterfaceStateLinkDown, v1.InterfaceStateLinkUp} {
 			changed := *card
 			changed.Link = &libvirtxml.DomainInterfaceLink{State: string(state)}
-			d.do(domain.Action{
-				Verb: domain.ActionApply, Needed: true, Why: "the guest has to renew its address",
+			d.do(action.Action{
+				Verb: action.Apply, Needed: true, Why: "the guest has to renew its address",
 				Operation: domain.Operation{Verb: domain.UpdateDevice, Domain: d.State.Name, Device: &changed},
 			})
 		}

@@ -9,6 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
@@ -83,7 +84,7 @@ func TestDecide_HeldAwaitsSource(t *testing.T) {
 	waits := runs(domain.StatusPaused, domain.ReasonUser, hold)
 	wants := runs(domain.StatusPaused, domain.ReasonUser, hold, func(s *domain.State) { s.Metadata.Paused = true })
 	lost := runs(domain.StatusPaused, domain.ReasonUser, func(s *domain.State) {
-		s.Metadata, s.UUID = domain.Metadata{}, domain.UUID(placed(v1.Running, in))
+		s.Metadata, s.UUID = domain.Metadata{}, convert.UUID(placed(v1.Running, in))
 	})
 	left := runs(domain.StatusShutoff, domain.ReasonMigrated, hold)
 	taken := moved(there, here, handoff.TakeOver)

@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
@@ -145,7 +146,7 @@ func (d holder) withoutGuest() error {
 		// A start whose caller has given up may still happen; these wait for it.
 		name := domain.Name(d.VMI.Namespace, d.VMI.Name)
 		for _, v := range []domain.Verb{domain.Destroy, domain.Undefine} {
-			d.do(domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: v, Domain: name}, Why: "a pending start must not complete"})
+			d.do(action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: v, Domain: name}, Why: "a pending start must not complete"})
 		}
 	}
 	d.clear("the domain has ended")

@@ -9,6 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -54,7 +56,7 @@ func (d offer) notReceived() {
 	if d.VMI.Annotations[v1.CreateMigrationTarget] != "true" || d.State != nil {
 		return
 	}
-	d.PrepareError = &domain.Error{
+	d.PrepareError = &convert.Error{
 		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
 		Field:  "metadata.annotations[" + v1.CreateMigrationTarget + "]",
 		Reason: fmt.Sprintf("receiving a VMI from another cluster is not supported on node %s", d.Node),
@@ -69,7 +71,7 @@ func (d offer) defined() {
 	if d.PrepareError != nil || d.Desired != nil {
 		return
 	}
-	d.PrepareError = &domain.Error{
+	d.PrepareError = &convert.Error{
 		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
 		Reason: fmt.Sprintf("its domain is not prepared on node %s", d.Node), Err: domain.ErrNotReady,
 	}
@@ -93,7 +95,7 @@ func (d offer) start() error {
 	if err := errors.Join(domain.PutMetadata(&def, d.meta), diff.Stamp(&def)); err != nil {
 		return fmt.Errorf("plan: start %s: %w", def.Name, err)
 	}
-	d.do(domain.Action{Verb: domain.ActionApply, Why: "the VMI is assigned to this node", Command: command, Operation: domain.Operation{
+	d.do(action.Action{Verb: action.Apply, Why: "the VMI is assigned to this node", Command: command, Operation: domain.Operation{
 		Verb: domain.Start, Domain: def.Name, Definition: &def, Paused: paused,
 	}})
 	return nil

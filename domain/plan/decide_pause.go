@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -93,7 +94,7 @@ func (d pause) resume(why string) {
 // syncTime sets the clock of a guest that was paused, if its agent is connected.
 func (d pause) syncTime(why string) {
 	if status.AgentConnected(d.State.Domain) {
-		d.do(domain.Action{Verb: domain.ActionSyncTime, Why: why})
+		d.do(action.Action{Verb: action.SyncTime, Why: why})
 	}
 }
 
@@ -110,6 +111,6 @@ func (d pause) thawInTime() {
 		d.requeueAfter(agentRetry)
 		return
 	}
-	d.do(domain.Action{Verb: domain.ActionThaw, Why: "the time limit of the freeze has expired"})
+	d.do(action.Action{Verb: action.Thaw, Why: "the time limit of the freeze has expired"})
 	d.remember("its file systems are thawed", func(m *domain.Metadata) { m.ThawAt = nil })
 }

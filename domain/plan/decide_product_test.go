@@ -14,7 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -135,11 +137,11 @@ func harm(s plan.Snapshot, l handoff.Lease) string {
 	for _, a := range got.Actions {
 		why := ""
 		switch {
-		case a.Verb == domain.ActionMigrate:
+		case a.Verb == action.Migrate:
 			why = harmfulMove(s, l, next, a)
-		case a.Verb == domain.ActionAbort && ahead(s):
+		case a.Verb == action.Abort && ahead(s):
 			why = "a guest that is ahead of its memory would lose it"
-		case a.Verb != domain.ActionApply:
+		case a.Verb != action.Apply:
 		case a.Operation.Verb == domain.Start && (!next.MayStart(here) || s.State != nil && s.State.Alive()):
 			why = "it may not start"
 		case a.Operation.Verb == domain.Resume && (next.Switching() || !next.MayRun(here)):
@@ -166,7 +168,7 @@ func executing(s plan.Snapshot) bool {
 
 // harmfulMove: a migration starts once, when that is stored, and resumes only after a broken
 // post-copy.
-func harmfulMove(s plan.Snapshot, l, next handoff.Lease, a domain.Action) string {
+func harmfulMove(s plan.Snapshot, l, next handoff.Lease, a action.Action) string {
 	if err := next.Authorize(a.Command, decideNow, decideNow); err != nil {
 		return err.Error()
 	}
@@ -280,13 +282,13 @@ func TestDecide_TargetRepublishes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lease     handoff.Lease
 		prepare   error
-		listening domain.Listening
+		listening transport.Endpoint
 		want      string
 	}{
 		"ready":                {moved(there, here, handoff.Ready), nil, listening, listening.Address},
 		"on the way":           {moved(there, here, handoff.Begin), nil, listening, listening.Address},
 		"the way broke":        {stalled(moved(there, here, handoff.Begin)), nil, listening, listening.Address},
-		"it listens nowhere":   {moved(there, here, handoff.Ready), nil, domain.Listening{}, "192.0.2.2"},
+		"it listens nowhere":   {moved(there, here, handoff.Ready), nil, transport.Endpoint{}, "192.0.2.2"},
 		"it cannot take it":    {moved(there, here, handoff.Ready), fmt.Errorf("no disk"), listening, "192.0.2.2"},
 		"it is complete there": {moved(there, here, handoff.TakeOver), nil, listening, ""},
 	} {

@@ -11,9 +11,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/domain/migrate"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -58,7 +60,7 @@ func (d source) begin() error {
 			return err
 		}
 	}
-	d.do(domain.Action{Verb: domain.ActionMigrate, Why: "the target is ready", Command: command, Request: request, Passage: d.passage(), To: d.destination()})
+	d.do(action.Action{Verb: action.Migrate, Why: "the target is ready", Command: command, Request: request, Passage: d.passage(), To: d.destination()})
 	return nil
 }
 
@@ -74,19 +76,19 @@ func (d source) refusal() string {
 	if c := d.VMI.Status.ChangedBlockTracking; c != nil && c.BackupStatus != nil && !c.BackupStatus.Completed && !c.BackupStatus.Failed {
 		return fmt.Sprintf("backup %q of the VMI is in progress (status.changedBlockTracking.backupStatus); wait for its completion", c.BackupStatus.BackupName)
 	}
-	if err := d.destination().Check(domain.ChannelControl); err != nil {
+	if err := d.destination().Check(transport.ChannelControl); err != nil {
 		return err.Error()
 	}
 	return ""
 }
 
 // destination returns the endpoint that the target has published.
-func (d source) destination() domain.Listening {
+func (d source) destination() transport.Endpoint {
 	m := d.VMI.Status.MigrationState
 	if m == nil {
-		return domain.Listening{}
+		return transport.Endpoint{}
 	}
-	return domain.Listening{Address: m.TargetNodeAddress, Ports: m.TargetDirectMigrationNodePorts}
+	return transport.Endpoint{Address: m.TargetNodeAddress, Ports: m.TargetDirectMigrationNodePorts}
 }
 
 // lastResort is the reserve of a migration beyond the limits of its monitor.
@@ -145,8 +147,8 @@ func (d source) diskBytes(volume string) int64 {
 }
 
 // passage returns the VMI's migration as its source sees it.
-func (d source) passage() domain.Passage {
-	p := domain.PassageOf(d.VMI, d.Node)
+func (d source) passage() transport.Passage {
+	p := transport.PassageOf(d.VMI, d.Node)
 	p.CopyDisks = len(d.CopyDisks) > 0
 	return p
 }
@@ -200,7 +202,7 @@ func (d source) watchMove() {
 		m.AbortStatus = status
 	}
 	if !d.ahead() {
-		d.do(domain.Action{Verb: domain.ActionAbort, Why: unwanted, Command: command})
+		d.do(action.Action{Verb: action.Abort, Why: unwanted, Command: command})
 	}
 }
 
@@ -312,15 +314,15 @@ func (d source) rejoin() error {
 	}
 	since := d.now.Sub(d.MoveEnded)
 	tried := !d.MoveEnded.IsZero() && since >= 0 && since < rejoinEvery
-	reachable := d.destination().Check(domain.ChannelControl) == nil
+	reachable := d.destination().Check(transport.ChannelControl) == nil
 	command, open := d.lease.Command(handoff.CommandMigrateOut)
 	if tried || !reachable || !open {
 		return nil
 	}
 	request := d.request() // the target has its definition already
 	request.Resume = true
-	d.do(domain.Action{
-		Verb: domain.ActionMigrate, Why: "the connection was lost after the switch to post-copy", Command: command,
+	d.do(action.Action{
+		Verb: action.Migrate, Why: "the connection was lost after the switch to post-copy", Command: command,
 		Request: request, Passage: d.passage(), To: d.destination(),
 	})
 	return nil

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
@@ -49,7 +49,7 @@ func (d report) synchronized() {
 	}
 	d.requeueAfter(prepareRetry)
 	reason := status.ReasonNotReady
-	var spec *domain.Error
+	var spec *convert.Error
 	switch {
 	case errors.Is(d.PrepareError, errUnproven):
 		reason = status.ReasonUnproven

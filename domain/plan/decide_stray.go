@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -65,7 +66,7 @@ func (d stray) executes() bool {
 // have the same disks.
 func (d stray) earlier() error {
 	lease, err := handoff.Of(d.VMI)
-	if err != nil || domain.RoleOf(lease, d.Node) != domain.RoleOffered || d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() {
+	if err != nil || handoff.RoleOf(lease, d.Node) != handoff.RoleOffered || d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() {
 		return nil //nolint:nilerr // the earlier domain ends whatever the lease says
 	}
 	report(d).outOfSync(status.ReasonNotReady, fmt.Sprintf("VirtualMachineInstance %s/%s: the domain of an earlier object with this name (UID %s) still runs on node %s and is being stopped",
@@ -88,6 +89,6 @@ func (d stray) cleanupOrphans() {
 		if d.VMI != nil && d.VMI.UID == uid || d.State != nil && d.State.Metadata.UID == uid {
 			continue
 		}
-		d.do(domain.Action{Verb: domain.ActionCleanup, UID: uid, Why: "their VMI does not exist"})
+		d.do(action.Action{Verb: action.Cleanup, UID: uid, Why: "their VMI does not exist"})
 	}
 }

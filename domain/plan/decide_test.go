@@ -17,8 +17,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -29,7 +32,7 @@ const (
 )
 
 // listening is the endpoint of this node.
-var listening = domain.Listening{Address: "192.0.2.1", Ports: map[string]int{"16509": domain.ChannelControl}}
+var listening = transport.Endpoint{Address: "192.0.2.1", Ports: map[string]int{"16509": transport.ChannelControl}}
 
 var decideNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -86,7 +89,7 @@ func proven(s plan.Snapshot) plan.Snapshot {
 		return s
 	}
 	p := launcherPod(s.VMI)
-	if l, err := handoff.Of(s.VMI); err == nil && domain.RoleOf(l, here) == domain.RoleTarget && l.Tag != "" {
+	if l, err := handoff.Of(s.VMI); err == nil && handoff.RoleOf(l, here) == handoff.RoleTarget && l.Tag != "" {
 		p.Labels[v1.MigrationJobLabel] = string(l.Tag)
 	}
 	s.Pods = []*corev1.Pod{p}
@@ -147,10 +150,10 @@ func TestDecide(t *testing.T) {
 	}
 	running := runs(domain.StatusRunning, domain.ReasonUnknown)
 	desired := &libvirtxml.Domain{Name: "ns_guest"}
-	broken := &domain.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "no", Remedy: "choose another"}
+	broken := &convert.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "no", Remedy: "choose another"}
 
 	type want struct {
-		role    domain.Role
+		role    handoff.Role
 		actions string
 		phase   v1.VirtualMachineInstancePhase
 		lease   handoff.State
@@ -162,128 +165,128 @@ func TestDecide(t *testing.T) {
 	}{
 		"an offer is taken and the guest started": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, offered), Desired: desired},
-			want{domain.RoleOffered, "Start", v1.Scheduled, handoff.Owned, 1}},
+			want{handoff.RoleOffered, "Start", v1.Scheduled, handoff.Owned, 1}},
 		"an offer of a deleted guest is not": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, offered, beingDeleted)},
-			want{domain.RoleOffered, "Cleanup", v1.Scheduled, handoff.Offered, 1}},
+			want{handoff.RoleOffered, "Cleanup", v1.Scheduled, handoff.Offered, 1}},
 		"an offer of an impossible guest is not": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, offered), PrepareError: broken},
-			want{domain.RoleOffered, "", v1.Scheduled, handoff.Offered, 1}},
+			want{handoff.RoleOffered, "", v1.Scheduled, handoff.Offered, 1}},
 		"a start that was cut short is made again": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, accepted), Desired: desired},
-			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
+			want{handoff.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
 		"so is one cut short between define and start": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, accepted), Desired: desired, State: runs(domain.StatusShutoff, domain.ReasonUnknown)},
-			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
+			want{handoff.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
 		"a running guest is reported": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, accepted), State: running},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 1}},
 		"a restarted agent leaves a running guest alone": {
 			plan.Snapshot{VMI: placed(v1.Running, owned), State: running, Desired: desired},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 1}},
 		"a guest is never started twice": {
 			plan.Snapshot{VMI: placed(v1.Running, owned), Desired: desired},
-			want{domain.RoleHolder, "Cleanup", v1.Failed, handoff.Released, 2}},
+			want{handoff.RoleHolder, "Cleanup", v1.Failed, handoff.Released, 2}},
 		"a guest that powered off has succeeded": {
 			plan.Snapshot{VMI: placed(v1.Running, owned), State: runs(domain.StatusShutoff, domain.ReasonShutdown)},
-			want{domain.RoleHolder, "Undefine, Cleanup", v1.Succeeded, handoff.Released, 2}},
+			want{handoff.RoleHolder, "Undefine, Cleanup", v1.Succeeded, handoff.Released, 2}},
 		"a guest that crashed has failed": {
 			plan.Snapshot{VMI: placed(v1.Running, owned), State: runs(domain.StatusShutoff, domain.ReasonCrashed)},
-			want{domain.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
+			want{handoff.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
 		"deletion begins with the deadline, then asks": {
 			plan.Snapshot{VMI: placed(v1.Running, owned, beingDeleted), State: running},
-			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
 		"it does not press again at once": {
 			plan.Snapshot{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-time.Second)))},
-			want{domain.RoleHolder, "", v1.Running, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Releasing, 1}},
 		"it asks again while there is time": {
 			plan.Snapshot{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-5*time.Second)))},
-			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
 		"a guest without a grace period is ended at once": {
 			plan.Snapshot{VMI: placed(v1.Running, owned, beingDeleted, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.TerminationGracePeriodSeconds = new(int64) }), State: running},
-			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
 		"and ends the guest when time is up": {
 			plan.Snapshot{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow))},
-			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
 		"a final object's guest is ended": {
 			plan.Snapshot{VMI: placed(v1.Failed, owned), State: running},
-			want{domain.RoleHolder, "Destroy", v1.Failed, handoff.Releasing, 1}},
+			want{handoff.RoleHolder, "Destroy", v1.Failed, handoff.Releasing, 1}},
 		"a domain of another object of this name goes first": {
 			plan.Snapshot{VMI: placed(v1.Scheduled, offered), Desired: desired, State: runs(domain.StatusRunning, "", func(s *domain.State) { s.Metadata.UID = "older" })},
 			want{"", "SetMetadata, Shutdown", v1.Scheduled, handoff.Offered, 1}},
 		"a guest that runs elsewhere does not run here": {
 			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: running},
-			want{domain.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
+			want{handoff.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 		"what is left of a guest that moved away goes": {
 			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
-			want{domain.RoleNone, "Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
+			want{handoff.RoleNone, "Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 		"but not while the hypervisor is still at it": {
 			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true},
-			want{domain.RoleNone, "", v1.Running, handoff.Owned, 3}},
+			want{handoff.RoleNone, "", v1.Running, handoff.Owned, 3}},
 		"which excuses no guest that runs": {
 			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: running, MoveActive: true},
-			want{domain.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
+			want{handoff.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 
 		"a target reports ready": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here))},
-			want{domain.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
 		"a target that is not ready does not": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), PrepareError: broken},
-			want{domain.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
 		"a target waits for the end of the guest's leave": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), Moving: true},
-			want{domain.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
 		"a target clears what is in the way first": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
-			want{domain.RoleTarget, "Undefine, Cleanup", v1.Running, handoff.Preparing, 1}},
+			want{handoff.RoleTarget, "Undefine, Cleanup", v1.Running, handoff.Preparing, 1}},
 		"a target does nothing before the move begins": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, there, here))},
-			want{domain.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
 		"the holder waits for the target": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, here, there)), State: running},
-			want{domain.RoleHolder, "", v1.Running, handoff.Preparing, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Preparing, 1}},
 		"the holder begins when the target is ready": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, here, there)), State: running},
-			want{domain.RoleHolder, "SetMetadata, Migrate", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "SetMetadata, Migrate", v1.Running, handoff.Moving, 1}},
 		"it does not while the disks to copy are unknown": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, here, there)), State: running, PrepareError: broken},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"an abort before that ends the move": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, here, there), abortRequested), State: running},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"so does deletion": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, here, there), beingDeleted), State: running},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"the holder waits while it moves": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, Moving: true},
-			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"a restarted agent finds the move going on": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, MoveActive: true},
-			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"or not begun at all": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"a guest stopped for the switch is not taken back": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
-			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"an abort while it moves reaches the hypervisor": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there), abortRequested), State: running, Moving: true},
-			want{domain.RoleHolder, "AbortMigration", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "AbortMigration", v1.Running, handoff.Moving, 1}},
 		"a guest that has left is not failed by its old holder": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
-			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"one whose QEMU died on the way may run at the target": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonCrashed)},
-			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"the target waits for the switch": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, there, here)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
-			want{domain.RoleTarget, "", v1.Running, handoff.Moving, 1}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Moving, 1}},
 		"the target takes over once the guest runs": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, there, here)), State: running},
-			want{domain.RoleTarget, "", v1.Running, handoff.Arrived, 2}},
+			want{handoff.RoleTarget, "", v1.Running, handoff.Arrived, 2}},
 		"the new epoch reaches the domain": {
 			plan.Snapshot{VMI: placed(v1.Running, handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: here}), State: runs(domain.StatusRunning, "", epoch(1))},
-			want{domain.RoleHolder, "SetMetadata", v1.Running, handoff.Owned, 2}},
+			want{handoff.RoleHolder, "SetMetadata", v1.Running, handoff.Owned, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.s.Node, tt.s.Listening = here, listening
@@ -311,7 +314,7 @@ func TestDecide(t *testing.T) {
 func verbs(p plan.Plan) string {
 	var out []string
 	for _, t := range p.Actions {
-		if t.Verb == domain.ActionApply {
+		if t.Verb == action.Apply {
 			out = append(out, string(t.Operation.Verb))
 			continue
 		}
@@ -325,7 +328,7 @@ func verbs(p plan.Plan) string {
 func commanded(t *testing.T, p plan.Plan, l handoff.Lease) {
 	t.Helper()
 	for _, a := range p.Actions {
-		needed := a.Verb == domain.ActionMigrate || a.Operation.Verb == domain.Start
+		needed := a.Verb == action.Migrate || a.Operation.Verb == domain.Start
 		if a.Command == (handoff.Command{}) && !needed {
 			continue
 		}
@@ -397,7 +400,7 @@ func TestDecide_TakeOverInOneWrite(t *testing.T) {
 
 func TestDecide_PrepareErrorCondition(t *testing.T) {
 	l := handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}
-	broken := &domain.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "unknown", Remedy: "choose another"}
+	broken := &convert.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "unknown", Remedy: "choose another"}
 	for name, tt := range map[string]struct {
 		err    error
 		reason string

@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -20,11 +19,11 @@ func (d absence) unseen() bool {
 		return false
 	}
 	switch d.plan.Role {
-	case domain.RoleOffered:
+	case handoff.RoleOffered:
 		return d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal()
-	case domain.RoleHolder:
+	case handoff.RoleHolder:
 		return d.lease.State != handoff.Lost && !holder(d).startable()
-	case domain.RoleTarget:
+	case handoff.RoleTarget:
 		return d.lease.Switching()
 	default:
 		return true
@@ -36,7 +35,7 @@ func (d absence) unseen() bool {
 // hypervisor.
 func (d absence) awaitEvidence() error {
 	d.requeueAfter(prepareRetry)
-	if d.plan.Role != domain.RoleHolder {
+	if d.plan.Role != handoff.RoleHolder {
 		return nil
 	}
 	report(d).outOfSync(status.ReasonUnresponsive, d.Unseen.Error())

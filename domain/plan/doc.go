@@ -17,7 +17,7 @@
 //	                                              ▲                                                               │
 //	                                              └─────────────────────── observed State ◀──────────────────────┘
 //
-// The role of a node ([domain.RoleOf]; blank is RoleNone) follows from the lease alone, and its plan
+// The role of a node ([handoff.RoleOf]; blank is RoleNone) follows from the lease alone, and its plan
 // from its role and the state of its hypervisor:
 //
 //	lease      holder   target  others

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -51,7 +50,7 @@ func roles() string {
 			node  string
 			width int
 		}{{"holder", 8}, {"target", 7}, {"another", 6}} {
-			role := strings.ToLower(string(domain.RoleOf(lease, n.node)))
+			role := strings.ToLower(string(handoff.RoleOf(lease, n.node)))
 			if role == "none" {
 				role = ""
 			}

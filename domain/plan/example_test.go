@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/plan"
@@ -65,7 +66,7 @@ func (n *exampleNode) observe() error {
 func (n *exampleNode) apply(p plan.Plan) error {
 	for _, a := range p.Actions {
 		fmt.Println(" ", a)
-		if a.Verb != domain.ActionApply {
+		if a.Verb != action.Apply {
 			continue // files of the VMI and passages of migrations are not the hypervisor's
 		}
 		if err := n.Apply(context.Background(), a.Operation); err != nil {

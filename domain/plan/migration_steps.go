@@ -17,7 +17,7 @@ const (
 	SourceAsked MigrationStep = "source/asked"
 	// SourceBegun: the source has stored the start of the migration.
 	SourceBegun MigrationStep = "source/begun"
-	// SourceDialled: the route to the target is open ([domain.Transport.Dial]).
+	// SourceDialled: the route to the target is open ([transport.Transport.Dial]).
 	SourceDialled MigrationStep = "source/dialled"
 	// SourceMoving: the source has observed that the hypervisor migrates the domain.
 	SourceMoving MigrationStep = "source/moving"
@@ -35,7 +35,7 @@ const (
 	TargetAsked MigrationStep = "target/asked"
 	// TargetPrepared: the VMI's files are in place.
 	TargetPrepared MigrationStep = "target/prepared"
-	// TargetListening: the target listens ([domain.Transport.Listen]); nothing is stored.
+	// TargetListening: the target listens ([transport.Transport.Listen]); nothing is stored.
 	TargetListening MigrationStep = "target/listening"
 	// TargetReady: the target has stored that it is ready.
 	TargetReady MigrationStep = "target/ready"

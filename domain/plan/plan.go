@@ -11,9 +11,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/diff"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/transport"
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // Snapshot is the input of a decision: one VMI as a node sees it.
@@ -22,7 +26,7 @@ type Snapshot struct {
 	Node string
 	// Listening is the endpoint at which this node, as the target, receives the VMI's
 	// migration; the zero value while it does not listen.
-	Listening domain.Listening
+	Listening transport.Endpoint
 	// Migrations is the migration configuration of the cluster, for migrations without
 	// stored options; nil for KubeVirt's defaults.
 	Migrations *v1.MigrationConfiguration
@@ -53,7 +57,7 @@ type Snapshot struct {
 	PrepareError error
 	// Guest is the last report of the guest agent; nil if this process has none: the status
 	// then keeps the last one.
-	Guest *domain.GuestInfo
+	Guest *guestagent.Info
 	// Credentials is the state of the propagation of access credentials
 	// (spec.accessCredentials); nil if unknown.
 	Credentials *status.CredentialSync
@@ -62,7 +66,7 @@ type Snapshot struct {
 	SilentSince time.Time
 	// Failures are the actions for the VMI that failed in the last pass of this process, in
 	// their order.
-	Failures []domain.Failure
+	Failures []action.Failure
 	// Moving says that this process carries out a migration of the VMI.
 	Moving bool
 	// MoveFailure is why the last migration of this process failed.
@@ -91,7 +95,7 @@ type Plan struct {
 	// VMI is the object to store; nil if there is none.
 	VMI *v1.VirtualMachineInstance
 	// Actions are to be carried out in order once VMI is stored, and not if that fails.
-	Actions []domain.Action
+	Actions []action.Action
 	// RequeueAt is when to decide again even without an event; nil for never.
 	RequeueAt *time.Time
 	// Events are to be emitted once VMI is stored, and not if that fails. They describe
@@ -101,7 +105,7 @@ type Plan struct {
 	// none, or the two were not compared.
 	Differences []diff.Difference
 	// Role is the role of this node for the VMI.
-	Role domain.Role
+	Role handoff.Role
 }
 
 // Event is an event about the object (Kubernetes: Event).

@@ -3,20 +3,21 @@
 package plan
 
 import (
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // Preparations returns what this node has to do before [Decide], in order, for a VMI that it
-// starts, receives or runs: domain.ActionPrepare, whose result is Facts, Desired, CopyDisks,
-// CopyBytes and Destinations of the snapshot, and domain.ActionListen, whose result is
+// starts, receives or runs: action.Prepare, whose result is Facts, Desired, CopyDisks,
+// CopyBytes and Destinations of the snapshot, and action.Listen, whose result is
 // Listening. Each may be repeated, and none touches a domain, so that a cached VMI is good
 // enough. Where ActionPrepare fails the error is PrepareError; where ActionListen does, only if
 // it is Needed: later the domain, and not the passage, shows the outcome.
 //
 // The error is the PrepareError of a VMI for which nothing may be prepared, because its own
 // object is the only evidence that it belongs here; see [Snapshot.Proof].
-func Preparations(s Snapshot) ([]domain.Action, error) {
+func Preparations(s Snapshot) ([]action.Action, error) {
 	if !s.NeedsFiles() || s.PrepareError != nil || !s.SilentSince.IsZero() {
 		return nil, s.PrepareError
 	}
@@ -29,12 +30,12 @@ func Preparations(s Snapshot) ([]domain.Action, error) {
 			return nil, err
 		}
 	}
-	target := domain.RoleOf(lease, s.Node) == domain.RoleTarget
+	target := handoff.RoleOf(lease, s.Node) == handoff.RoleTarget
 	asked := target && lease.State == handoff.Preparing
-	all := []domain.Action{{Verb: domain.ActionPrepare, UID: s.VMI.UID, Needed: asked, Why: "the VMI is assigned to this node"}}
+	all := []action.Action{{Verb: action.Prepare, UID: s.VMI.UID, Needed: asked, Why: "the VMI is assigned to this node"}}
 	if target {
-		all = append(all, domain.Action{
-			Verb: domain.ActionListen, Passage: domain.PassageOf(s.VMI, s.Node), Needed: asked, Why: "the VMI migrates to this node",
+		all = append(all, action.Action{
+			Verb: action.Listen, Passage: transport.PassageOf(s.VMI, s.Node), Needed: asked, Why: "the VMI migrates to this node",
 		})
 	}
 	return all, nil
@@ -54,7 +55,7 @@ func (s Snapshot) NeedsFiles() bool {
 	case handoff.Lost, handoff.Fenced, handoff.Releasing:
 		return false
 	}
-	return domain.RoleOf(lease, s.Node) != domain.RoleNone
+	return handoff.RoleOf(lease, s.Node) != handoff.RoleNone
 }
 
 // alive reports whether the domain of the VMI, and not that of an earlier VMI of its name, runs

@@ -11,12 +11,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // preparations prints the actions; those with an exclamation mark are Needed.
-func preparations(actions []domain.Action) string {
+func preparations(actions []action.Action) string {
 	var out []string
 	for _, a := range actions {
 		verb := string(a.Verb)
@@ -78,8 +80,8 @@ func TestPreparations_ByRole(t *testing.T) {
 				t.Fatalf("%q, error %v; want %q, an error: %t", preparations(got), err, tt.want, tt.unproven)
 			}
 			for _, a := range got {
-				if a.TouchesGuest() || a.Verb == domain.ActionPrepare && a.UID != s.VMI.UID ||
-					a.Verb == domain.ActionListen && a.Passage != domain.PassageOf(s.VMI, here) {
+				if a.TouchesGuest() || a.Verb == action.Prepare && a.UID != s.VMI.UID ||
+					a.Verb == action.Listen && a.Passage != transport.PassageOf(s.VMI, here) {
 					t.Errorf("%+v", a)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -48,7 +48,7 @@ func GuestOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
 
 // Proof returns the Pod that proves that a controller has assigned the VMI to this node, for
 // its role under the lease: the target Pod of the migration for the target, the launcher Pod
-// of the start for a start. Without one the error is an [*domain.Error] with the cause, or
+// of the start for a start. Without one the error is an [*convert.Error] with the cause, or
 // that of a lease that cannot be parsed.
 func (s Snapshot) Proof() (*corev1.Pod, error) {
 	if s.VMI == nil {
@@ -79,7 +79,7 @@ func (s Snapshot) proof(lease handoff.Lease) (*corev1.Pod, error) {
 	if found != nil {
 		return found, nil
 	}
-	return nil, &domain.Error{
+	return nil, &convert.Error{
 		Object: "VirtualMachineInstance " + s.VMI.Namespace + "/" + s.VMI.Name,
 		Reason: fmt.Sprintf("no launcher Pod proves that the VMI is assigned to node %s: %s", s.Node, why),
 		Remedy: "labels, status and lease alone do not start a VMI; recreate it without them, so that the controller schedules it",
@@ -122,7 +122,7 @@ func (s Snapshot) notOurs(p *corev1.Pod) string {
 // if it is. A target Pod is none for a start, since the VMI runs elsewhere.
 func (s Snapshot) notMeant(p *corev1.Pod, lease handoff.Lease) string {
 	job, has := "", p.Labels[v1.MigrationJobLabel]
-	if domain.RoleOf(lease, s.Node) == domain.RoleTarget {
+	if handoff.RoleOf(lease, s.Node) == handoff.RoleTarget {
 		job = string(lease.Tag)
 	}
 	_, temporary := p.Annotations[v1.EphemeralProvisioningObject]
@@ -166,12 +166,12 @@ func (s Snapshot) NeedsProof() bool {
 	if err != nil {
 		return false
 	}
-	switch domain.RoleOf(lease, s.Node) {
-	case domain.RoleOffered:
+	switch handoff.RoleOf(lease, s.Node) {
+	case handoff.RoleOffered:
 		return true
-	case domain.RoleHolder:
+	case handoff.RoleHolder:
 		return lease.MayStart(s.Node)
-	case domain.RoleTarget:
+	case handoff.RoleTarget:
 		return lease.State == handoff.Preparing
 	default:
 		return false

@@ -16,6 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -102,8 +103,8 @@ func eachForged(t *testing.T, do func(t *testing.T, vmi *v1.VirtualMachineInstan
 	}
 }
 
-func starts(a domain.Action) bool {
-	return a.Verb == domain.ActionMigrate || a.Verb == domain.ActionApply && a.Operation.Verb == domain.Start
+func starts(a action.Action) bool {
+	return a.Verb == action.Migrate || a.Verb == action.Apply && a.Operation.Verb == domain.Start
 }
 
 // TestProof_ForgedOwnership has all fields that a user may write into an object, and no Pod of
@@ -131,12 +132,12 @@ func TestProof_ForgedOwnership(t *testing.T) {
 				t.Errorf("Pod %s: the lease is believed: %+v", name, after)
 			}
 			for _, a := range got.Actions {
-				if starts(a) || a.Verb == domain.ActionCleanup && a.UID != vmi.UID {
+				if starts(a) || a.Verb == action.Cleanup && a.UID != vmi.UID {
 					t.Errorf("Pod %s: %s of %q", name, a, a.UID)
 				}
 			}
 			missing := s.NeedsProof() && vmi.DeletionTimestamp == nil && !vmi.IsFinal() && (before.State == handoff.Offered || vmi.Status.Phase == v1.Scheduled)
-			if text := lacks(got.VMI); missing && domain.RoleOf(before, here) != domain.RoleTarget && !strings.Contains(text, "launcher Pod") {
+			if text := lacks(got.VMI); missing && handoff.RoleOf(before, here) != handoff.RoleTarget && !strings.Contains(text, "launcher Pod") {
 				t.Errorf("Pod %s: the object says %q", name, text)
 			}
 		}
@@ -167,8 +168,8 @@ func TestProof_MissingForRunningVMI(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, a := range without.Actions {
-				ends := a.Verb == domain.ActionCleanup || slices.Contains([]domain.Verb{domain.Destroy, domain.Undefine, domain.Shutdown}, a.Operation.Verb)
-				if ends && !slices.ContainsFunc(with.Actions, func(o domain.Action) bool { return o.Verb == a.Verb && o.Operation.Verb == a.Operation.Verb }) {
+				ends := a.Verb == action.Cleanup || slices.Contains([]domain.Verb{domain.Destroy, domain.Undefine, domain.Shutdown}, a.Operation.Verb)
+				if ends && !slices.ContainsFunc(with.Actions, func(o action.Action) bool { return o.Verb == a.Verb && o.Operation.Verb == a.Operation.Verb }) {
 					t.Errorf("without a Pod: %s", a)
 				}
 			}

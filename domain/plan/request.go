@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -48,7 +50,7 @@ type service struct{ *decision }
 // restart of the agent. A request whose goal is reached already has an empty plan.
 //
 // Only the node that owns the VMI carries out requests, and none during a migration. The error
-// is an [*domain.Error] that wraps [domain.ErrInvalidState] if the request is not possible now,
+// is an [*convert.Error] that wraps [domain.ErrInvalidState] if the request is not possible now,
 // [domain.ErrNoAgent] if it requires the guest agent and that is not connected,
 // [domain.ErrNotFound] if the VMI is not here, and [domain.ErrInvalid] for an unknown verb.
 //
@@ -82,7 +84,7 @@ func (d service) refuse(r Request, err error, reason, remedy string) error {
 	if d.VMI != nil {
 		object += " " + d.VMI.Namespace + "/" + d.VMI.Name
 	}
-	return &domain.Error{Object: object, Reason: fmt.Sprintf("%s: %s", r.Verb, reason), Remedy: remedy, Err: err}
+	return &convert.Error{Object: object, Reason: fmt.Sprintf("%s: %s", r.Verb, reason), Remedy: remedy, Err: err}
 }
 
 // mayServe checks that this node alone owns the VMI, and that its domain runs.
@@ -95,10 +97,10 @@ func (d service) mayServe(r Request) error {
 		return err
 	}
 	d.lease, d.next = lease, lease
-	d.plan.VMI, d.plan.Role = d.VMI.DeepCopy(), domain.RoleOf(lease, d.Node)
+	d.plan.VMI, d.plan.Role = d.VMI.DeepCopy(), handoff.RoleOf(lease, d.Node)
 	const later = "retry later"
 	switch {
-	case d.plan.Role != domain.RoleHolder:
+	case d.plan.Role != handoff.RoleHolder:
 		return d.refuse(r, domain.ErrNotFound, "the VMI is not on node "+d.Node, "send the request to the node in status.nodeName")
 	case lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.refuse(r, domain.ErrInvalidState, "the VMI is being stopped", "")
@@ -173,7 +175,7 @@ func (d service) rebootGuest(r Request) error {
 	case !agent && !xmlspec.ACPIEnabled(d.VMI):
 		return d.refuse(r, domain.ErrInvalidState, "the guest has neither a connected agent nor ACPI", "start the guest agent, or reset the VMI")
 	}
-	d.do(domain.Action{Verb: domain.ActionApply, Why: "a user has requested a reboot", Operation: domain.Operation{Verb: domain.Reboot, Domain: d.State.Name, Agent: agent}})
+	d.do(action.Action{Verb: action.Apply, Why: "a user has requested a reboot", Operation: domain.Operation{Verb: domain.Reboot, Domain: d.State.Name, Agent: agent}})
 	return nil
 }
 
@@ -192,7 +194,7 @@ func (d service) freezeGuest(r Request) error {
 		d.remember("the time limit of the freeze", func(m *domain.Metadata) { m.ThawAt = &at })
 		d.requeueAfter(r.ThawAfter)
 	}
-	d.do(domain.Action{Verb: domain.ActionFreeze, Why: "a user has requested a freeze"})
+	d.do(action.Action{Verb: action.Freeze, Why: "a user has requested a freeze"})
 	return nil
 }
 
@@ -202,7 +204,7 @@ func (d service) unfreezeGuest(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
-	d.do(domain.Action{Verb: domain.ActionThaw, Why: "a user has requested an unfreeze"})
+	d.do(action.Action{Verb: action.Thaw, Why: "a user has requested an unfreeze"})
 	if d.meta.ThawAt != nil {
 		d.remember("its file systems are thawed", func(m *domain.Metadata) { m.ThawAt = nil })
 	}

@@ -15,6 +15,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
@@ -112,7 +113,7 @@ func TestDecide_Events(t *testing.T) {
 		return s
 	}
 	failing := with(domain.StatusRunning, "")
-	failing.Failures = []domain.Failure{{Err: errors.New("no slot left"), Action: domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{
+	failing.Failures = []action.Failure{{Err: errors.New("no slot left"), Action: action.Action{Verb: action.Apply, Operation: domain.Operation{
 		Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: &libvirtxml.DomainAlias{Name: "ua-plugged"}}}}}}
 	failing.State.Domain = &libvirtxml.Domain{Name: "ns_guest"}
 	failing.Desired = nil
@@ -190,7 +191,7 @@ func TestDecide_UnresponsiveHypervisor(t *testing.T) {
 
 func TestDecide_RunningVMIWithInvalidSpec(t *testing.T) {
 	s := with(domain.StatusRunning, "")
-	s.Desired, s.PrepareError = nil, &domain.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "unknown"}
+	s.Desired, s.PrepareError = nil, &convert.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "unknown"}
 	s.VMI = placed(v1.Running, owned)
 	got, _ := decide(t, s)
 	if c := got.VMI.Status.Conditions; len(c) != 1 || c[0].Reason != status.ReasonInvalidSpec || verbs(got) != "" {
@@ -200,20 +201,20 @@ func TestDecide_RunningVMIWithInvalidSpec(t *testing.T) {
 
 func TestFailure_String(t *testing.T) {
 	disk := domain.Operation{Verb: domain.AttachDevice, Domain: "d", Device: &libvirtxml.DomainDisk{Alias: &libvirtxml.DomainAlias{Name: "ua-data"}}}
-	for want, tt := range map[string]domain.Failure{
-		"AttachDevice ua-data: busy": {Action: domain.Action{Verb: domain.ActionApply, Operation: disk}, Err: errors.New("busy")},
-		"ResizeDisk ua-data: busy":   {Action: domain.Action{Operation: domain.Operation{Verb: domain.ResizeDisk, Disk: "ua-data"}}, Err: errors.New("busy")},
-		"busy":                       {Action: domain.Action{Verb: domain.ActionFreeze}, Err: errors.New("busy")},
-		"unknown error":              {Action: domain.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{}}}},
+	for want, tt := range map[string]action.Failure{
+		"AttachDevice ua-data: busy": {Action: action.Action{Verb: action.Apply, Operation: disk}, Err: errors.New("busy")},
+		"ResizeDisk ua-data: busy":   {Action: action.Action{Operation: domain.Operation{Verb: domain.ResizeDisk, Disk: "ua-data"}}, Err: errors.New("busy")},
+		"busy":                       {Action: action.Action{Verb: action.Freeze}, Err: errors.New("busy")},
+		"unknown error":              {Action: action.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{}}}},
 	} {
 		if got := fmt.Sprint(tt); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 	got := map[string][2]bool{}
-	for _, a := range []domain.Action{
-		{Verb: domain.ActionApply, Operation: disk}, {Verb: domain.ActionApply, Operation: domain.Operation{Verb: domain.Start}},
-		{Verb: domain.ActionSyncTime}, {Verb: domain.ActionThaw},
+	for _, a := range []action.Action{
+		{Verb: action.Apply, Operation: disk}, {Verb: action.Apply, Operation: domain.Operation{Verb: domain.Start}},
+		{Verb: action.SyncTime}, {Verb: action.Thaw},
 	} {
 		got[string(a.Verb)+string(a.Operation.Verb)] = [2]bool{a.Independent(), a.Optional()}
 	}

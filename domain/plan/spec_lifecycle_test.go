@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -132,7 +133,7 @@ var lifecycleRows = map[string]lifecycleRow{
 		actions: "Start", wantPhase: v1.Scheduled},
 	// Missing files here correspond to a missing launcher in KubeVirt.
 	"R19: while the node is not ready the guest stays Scheduled and is looked at again": {
-		snapshot: plan.Snapshot{PrepareError: &domain.Error{Object: "node", Reason: "not ready"}}, phase: v1.Scheduled, lease: leased(offerHere, acceptHere),
+		snapshot: plan.Snapshot{PrepareError: &convert.Error{Object: "node", Reason: "not ready"}}, phase: v1.Scheduled, lease: leased(offerHere, acceptHere),
 		actions: "", wantPhase: v1.Scheduled, requeue: 5 * time.Second},
 	// KubeVirt fails a VMI whose launcher is unresponsive, which may still run. Here that is no
 	// evidence: its owner stays until the controller has evidence (package handoff).
@@ -228,15 +229,15 @@ func TestDecide_OwnerByLabels(t *testing.T) {
 	// Without a lease the VMI was assigned by a stock virt-controller.
 	for name, tt := range map[string]struct {
 		label, status string
-		want          domain.Role
+		want          handoff.Role
 		actions       string
 	}{
-		"R26: label and status.nodeName name another node: what runs here is ended": {there, there, domain.RoleNone, "Destroy, Undefine, Cleanup"},
-		"R26: the label names this node":                                            {here, there, domain.RoleHolder, ""},
-		"R26: no label, and status.nodeName names this node":                        {"", here, domain.RoleHolder, ""},
-		"R26: both name this node":                                                  {here, here, domain.RoleHolder, ""},
+		"R26: label and status.nodeName name another node: what runs here is ended": {there, there, handoff.RoleNone, "Destroy, Undefine, Cleanup"},
+		"R26: the label names this node":                                            {here, there, handoff.RoleHolder, ""},
+		"R26: no label, and status.nodeName names this node":                        {"", here, handoff.RoleHolder, ""},
+		"R26: both name this node":                                                  {here, here, handoff.RoleHolder, ""},
 		// KubeVirt lets both nodes act for such a VMI, so that it might run twice.
-		"R26: only status.nodeName names this node: the guest is neither run nor ended": {there, here, domain.RoleNone, ""},
+		"R26: only status.nodeName names this node: the guest is neither run nor ended": {there, here, handoff.RoleNone, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", Labels: map[string]string{}}}

@@ -14,9 +14,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -209,7 +211,7 @@ func memoryFailed(vmi *v1.VirtualMachineInstance) bool {
 func TestFinalize_Overdue(t *testing.T) {
 	arrived := moved(there, here, handoff.TakeOver)
 	s := plan.Snapshot{
-		Failures: []domain.Failure{{Err: errors.New("no such card")}}, State: runs(domain.StatusRunning, "", epoch(2)),
+		Failures: []action.Failure{{Err: errors.New("no such card")}}, State: runs(domain.StatusRunning, "", epoch(2)),
 		VMI: placed(v1.Running, arrived),
 	}
 	if got, l := decide(t, s); l.State != handoff.Arrived || verbs(got) != "SetMetadata" {
@@ -267,7 +269,7 @@ func TestSpecMigrationPassageKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := placed(v1.Running, moved(there, here, handoff.Prepare), tt.edit)
-			if got := domain.PassageOf(vmi, here).Key; got != tt.want || domain.PassageKey(vmi) != got {
+			if got := transport.PassageOf(vmi, here).Key; got != tt.want || transport.PassageKey(vmi) != got {
 				t.Errorf("the key is %q, want %q", got, tt.want)
 			}
 		})

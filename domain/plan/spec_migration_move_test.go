@@ -13,19 +13,20 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/migrate"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
 // migration returns the first migration of a plan.
-func migration(p plan.Plan) (domain.Action, bool) {
+func migration(p plan.Plan) (action.Action, bool) {
 	for _, t := range p.Actions {
-		if t.Verb == domain.ActionMigrate {
+		if t.Verb == action.Migrate {
 			return t, true
 		}
 	}
-	return domain.Action{}, false
+	return action.Action{}, false
 }
 
 func TestSpecMigrationParallel(t *testing.T) {

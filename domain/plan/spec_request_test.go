@@ -12,6 +12,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -72,7 +74,7 @@ func TestDecideRequest(t *testing.T) {
 		"softreboot: not without either":                    {plan.RequestSoftReboot, plan.Snapshot{VMI: noACPI, State: running}, "", domain.ErrInvalidState},
 		"softreboot: not one that is paused":                {plan.RequestSoftReboot, plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonUser)}, "", domain.ErrInvalidState},
 		"freeze: by the agent":                              {plan.RequestFreeze, plan.Snapshot{State: runs(domain.StatusRunning, "", withAgent)}, "Freeze", nil},
-		"freeze: what is known of it may be old":            {plan.RequestFreeze, plan.Snapshot{State: runs(domain.StatusRunning, "", withAgent), Guest: &domain.GuestInfo{Frozen: true}}, "Freeze", nil},
+		"freeze: what is known of it may be old":            {plan.RequestFreeze, plan.Snapshot{State: runs(domain.StatusRunning, "", withAgent), Guest: &guestagent.Info{Frozen: true}}, "Freeze", nil},
 		"freeze: not without an agent":                      {plan.RequestFreeze, plan.Snapshot{State: running}, "", domain.ErrNoAgent},
 		"freeze: not one that is paused":                    {plan.RequestFreeze, plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonUser, withAgent)}, "", domain.ErrInvalidState},
 		"unfreeze: whatever is known":                       {plan.RequestUnfreeze, plan.Snapshot{State: runs(domain.StatusRunning, "", withAgent)}, "Thaw", nil},
@@ -136,7 +138,7 @@ func TestDecideRequest_OwnerOnly(t *testing.T) {
 				if !errors.Is(err, tt.err) {
 					t.Fatalf("error %v, want %v", err, tt.err)
 				}
-				var said *domain.Error
+				var said *convert.Error
 				if err != nil && errors.As(err, &said) && (!strings.Contains(said.Object, "ns/guest") || !strings.Contains(said.Reason, string(verb))) {
 					t.Errorf("the error names neither object nor request: %v", err)
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/convert/assume"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/status"
 )
 
@@ -45,7 +46,7 @@ func exampleObservation(vmi *v1.VirtualMachineInstance) (status.Observation, err
 	return status.Observation{
 		Node:  "node-a",
 		State: &domain.State{Name: d.Name, Status: domain.StatusRunning, Domain: d, Metadata: domain.Metadata{UID: vmi.UID}},
-		Guest: &domain.GuestInfo{Interfaces: []domain.GuestInterface{
+		Guest: &guestagent.Info{Interfaces: []guestagent.Interface{
 			{Name: "enp1s0", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.2.2"}},
 			{Name: "docker0", MAC: "02:42:00:00:00:01", IPs: []string{"172.17.0.1"}},
 		}},

@@ -28,8 +28,8 @@ func ClaimsAt(vmi *v1.VirtualMachineInstance, node string) (*v1.VirtualMachineIn
 	if err != nil {
 		return nil, err
 	}
-	role := domain.RoleOf(lease, node)
-	if role == domain.RoleTarget || role == domain.RoleHolder && lease.State == handoff.Arrived {
+	role := handoff.RoleOf(lease, node)
+	if role == handoff.RoleTarget || role == handoff.RoleHolder && lease.State == handoff.Arrived {
 		return withClaims(vmi, func(m v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo { return m.DestinationPVCInfo }), nil
 	}
 	return withClaims(vmi, func(m v1.StorageMigratedVolumeInfo) *v1.PersistentVolumeClaimInfo { return m.SourcePVCInfo }), nil
@@ -70,7 +70,7 @@ func migrates(vmi *v1.VirtualMachineInstance, volume string) bool {
 // that replaces volumes: their sources are those in to, by the name of the volume, limited to
 // the size that the guest knows; bytes returns that size, 0 if unknown. Nothing else differs,
 // and live is not changed. Without such volumes it returns nil. The error is an
-// [*domain.Error] with the field of a volume that is missing in to.
+// [*convert.Error] with the field of a volume that is missing in to.
 func ReplaceVolumes(
 	vmi *v1.VirtualMachineInstance, live *libvirtxml.Domain, to map[string]convert.DiskSource, bytes func(volume string) int64,
 ) (*libvirtxml.Domain, error) {
@@ -87,7 +87,7 @@ func ReplaceVolumes(
 		}
 		src, known := to[name]
 		if !known {
-			return nil, &domain.Error{
+			return nil, &convert.Error{
 				Object: "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name, Field: fmt.Sprintf("status.migratedVolumes[%s].destinationPVCInfo", name),
 				Reason: "path of the claim at the target is unknown", Remedy: "bind the claim to a volume that the target node can access", Err: domain.ErrNotFound,
 			}

@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -22,9 +23,9 @@ func TestReflect_FrozenFileSystems(t *testing.T) {
 		Alias: xmlspec.Alias("default"), MAC: &libvirtxml.DomainInterfaceMAC{Address: "02:00:00:00:00:01"},
 	}}
 	o := seen(domain.StatusRunning, "", live)
-	o.Guest = &domain.GuestInfo{
-		AgentVersion: "8.0.0", Commands: basicCommands, OS: domain.GuestOS{Name: "Debian"},
-		Interfaces: []domain.GuestInterface{
+	o.Guest = &guestagent.Info{
+		AgentVersion: "8.0.0", Commands: basicCommands, OS: guestagent.OS{Name: "Debian"},
+		Interfaces: []guestagent.Interface{
 			{Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"192.0.2.7"}},
 			{Name: "docker0", MAC: "02:00:00:00:00:02", IPs: []string{"172.17.0.1"}},
 		},
@@ -33,7 +34,7 @@ func TestReflect_FrozenFileSystems(t *testing.T) {
 	if len(before.Status.Interfaces) != 2 || before.Status.Interfaces[0].IP != "192.0.2.7" {
 		t.Fatalf("interfaces %+v", before.Status.Interfaces)
 	}
-	o.Guest = &domain.GuestInfo{AgentVersion: "8.0.0", Commands: []string{"guest-fsfreeze-status", "guest-fsfreeze-thaw", "guest-ping"}, Frozen: true}
+	o.Guest = &guestagent.Info{AgentVersion: "8.0.0", Commands: []string{"guest-fsfreeze-status", "guest-fsfreeze-thaw", "guest-ping"}, Frozen: true}
 	frozen := Reflect(before, o, statusNow)
 	want := before.DeepCopy()
 	want.Status.FSFreezeStatus = frozenStatus

@@ -12,6 +12,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -26,13 +27,13 @@ type interfaceRow struct {
 	edit   func(*v1.VirtualMachineInstance)
 	before v1.VirtualMachineInstanceNetworkInterface
 	pod    []string
-	guest  *domain.GuestInfo
+	guest  *guestagent.Info
 	want   v1.VirtualMachineInstanceNetworkInterface
 }
 
 // said returns the report of an agent about one interface.
-func said(name, mac string, ips ...string) *domain.GuestInfo {
-	return &domain.GuestInfo{Interfaces: []domain.GuestInterface{{Name: name, MAC: mac, IPs: ips}}}
+func said(name, mac string, ips ...string) *guestagent.Info {
+	return &guestagent.Info{Interfaces: []guestagent.Interface{{Name: name, MAC: mac, IPs: ips}}}
 }
 
 func bridged(vmi *v1.VirtualMachineInstance) {
@@ -65,7 +66,7 @@ func TestInterfaces_Addresses(t *testing.T) {
 		"the agent does not know the card":                 {bridged, is("domain, guest-agent", "eth0", "192.0.2.9"), []string{"10.1.0.5"}, said("eth9", mac2, "192.0.2.1"), is("domain", "", "10.1.0.5")},
 		"the agent has not reported yet: all stays":        {bridged, is("domain, guest-agent", "eth0", "192.0.2.9"), []string{"10.1.0.5"}, nil, is("domain, guest-agent", "eth0", "192.0.2.9")},
 		"letter case of the address is no difference":      {bridged, nic{}, nil, said("eth0", "02:00:00:00:00:0A", "192.0.2.9"), is("domain, guest-agent", "eth0", "192.0.2.9")},
-		"a bridge in the guest has its card's address": {bridged, nic{}, nil, &domain.GuestInfo{Interfaces: []domain.GuestInterface{
+		"a bridge in the guest has its card's address": {bridged, nic{}, nil, &guestagent.Info{Interfaces: []guestagent.Interface{
 			{Name: "eth0", MAC: mac1}, {Name: "br0", MAC: mac1, IPs: []string{"192.0.2.9"}}}}, is("domain, guest-agent", "br0", "192.0.2.9")},
 		"multus is kept": {same, nic{InfoSource: "multus-status", PodInterfaceName: "eth0"}, nil, said("eth0", mac1),
 			func() nic {
@@ -120,13 +121,13 @@ func TestInterfaces_NotInDomain(t *testing.T) {
 	if diff := cmp.Diff(want, Interfaces(vmi, o)); diff != "" {
 		t.Errorf("without word from the agent (-want +got):\n%s", diff)
 	}
-	o.Guest = &domain.GuestInfo{Interfaces: []domain.GuestInterface{
+	o.Guest = &guestagent.Info{Interfaces: []guestagent.Interface{
 		{Name: "lo", MAC: "00:00:00:00:00:00", IPs: []string{"127.0.0.1"}},
 		{Name: "Loopback Pseudo-Interface 1", IPs: []string{"::1"}},
 		{Name: "ens5", MAC: mac2, IPs: []string{"192.0.2.3"}},
 	}}
 	for i := range 12 {
-		o.Guest.Interfaces = append(o.Guest.Interfaces, domain.GuestInterface{Name: fmt.Sprintf("veth%d", i), MAC: fmt.Sprintf("02:42:00:00:00:%02d", i)})
+		o.Guest.Interfaces = append(o.Guest.Interfaces, guestagent.Interface{Name: fmt.Sprintf("veth%d", i), MAC: fmt.Sprintf("02:42:00:00:00:%02d", i)})
 	}
 	got := Interfaces(vmi, o)
 	if len(got) != 3+10 || got[3].InterfaceName != "veth0" || got[12].InterfaceName != "veth9" || got[12].Name != "" || got[12].InfoSource != "guest-agent" {

@@ -17,8 +17,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/convert/assume"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/internal/refguest"
@@ -85,10 +87,10 @@ func busyObservation() Observation {
 	live.Devices.Interfaces = append(live.Devices.Interfaces, liveNIC("x", mac2))
 	live.SecLabel = []libvirtxml.DomainSecLabel{{Model: "selinux", Label: "system_u:object_r:svirt_t"}}
 	o := seen(domain.StatusPaused, domain.ReasonUser, live)
-	o.Guest = &domain.GuestInfo{OS: domain.GuestOS{Name: "Debian"}, AgentVersion: "1.0", Interfaces: []domain.GuestInterface{{Name: "eth0", MAC: mac2, IPs: []string{"192.0.2.7"}}}}
+	o.Guest = &guestagent.Info{OS: guestagent.OS{Name: "Debian"}, AgentVersion: "1.0", Interfaces: []guestagent.Interface{{Name: "eth0", MAC: mac2, IPs: []string{"192.0.2.7"}}}}
 	o.Facts = domainfixture.Facts[convert.Facts]()
 	o.Credentials = &CredentialSync{Message: "no such user"}
-	o.Failures = []domain.Failure{{Action: domain.Action{Operation: domain.Operation{Verb: domain.SetVCPUs}}}, {Action: domain.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainMemorydev{Alias: xmlspec.Alias("virtio-mem-0")}}}}}
+	o.Failures = []action.Failure{{Action: action.Action{Operation: domain.Operation{Verb: domain.SetVCPUs}}}, {Action: action.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainMemorydev{Alias: xmlspec.Alias("virtio-mem-0")}}}}}
 	return o
 }
 
@@ -203,9 +205,9 @@ func TestReflect_Idempotent(t *testing.T) {
 			converted++
 			vmi.Status.Phase = v1.Scheduled
 			o := seen(domain.StatusRunning, "", live)
-			o.Facts, o.Guest = f, &domain.GuestInfo{AgentVersion: "7.2", OS: domain.GuestOS{Name: "Debian"}}
+			o.Facts, o.Guest = f, &guestagent.Info{AgentVersion: "7.2", OS: guestagent.OS{Name: "Debian"}}
 			for i := range vmi.Spec.Domain.Devices.Interfaces {
-				o.Guest.Interfaces = append(o.Guest.Interfaces, domain.GuestInterface{Name: "eth", MAC: mac2, IPs: []string{"fe80::1", "192.0.2.1"}[i%2:]})
+				o.Guest.Interfaces = append(o.Guest.Interfaces, guestagent.Interface{Name: "eth", MAC: mac2, IPs: []string{"fe80::1", "192.0.2.1"}[i%2:]})
 			}
 			first := Reflect(vmi, o, statusNow)
 			if first.Status.Phase != v1.Running || first.Status.Machine == nil {
@@ -223,7 +225,7 @@ func TestReflect_Idempotent(t *testing.T) {
 
 func TestReflect_UnknownParts(t *testing.T) {
 	empty := func(vmi *v1.VirtualMachineInstance) Observation {
-		return Observation{State: &domain.State{Status: domain.StatusRunning, Domain: &libvirtxml.Domain{}}, Facts: convert.Facts{Dir: "/x"}, Guest: &domain.GuestInfo{}}
+		return Observation{State: &domain.State{Status: domain.StatusRunning, Domain: &libvirtxml.Domain{}}, Facts: convert.Facts{Dir: "/x"}, Guest: &guestagent.Info{}}
 	}
 	final := domainfixture.Small()
 	final.Status.Phase = v1.Succeeded

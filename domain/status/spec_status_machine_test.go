@@ -12,6 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -26,8 +27,8 @@ func TestReflect_CPUsAndMemory(t *testing.T) {
 		}
 		return d
 	}
-	trouble := func(op domain.Operation) []domain.Failure {
-		return []domain.Failure{{Action: domain.Action{Operation: op}, Err: errors.New("refused")}}
+	trouble := func(op domain.Operation) []action.Failure {
+		return []action.Failure{{Action: action.Action{Operation: op}, Err: errors.New("refused")}}
 	}
 	for name, tt := range map[string]struct {
 		edit           func(*v1.VirtualMachineInstance, *Observation)

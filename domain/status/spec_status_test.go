@@ -16,7 +16,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/internal/vmistatus"
@@ -110,7 +112,7 @@ func TestReflect_PausedReason(t *testing.T) {
 type volumeRow struct {
 	was              v1.VolumeStatus
 	spec, here, live bool
-	trouble          *domain.Failure
+	trouble          *action.Failure
 	want             v1.VolumeStatus
 }
 
@@ -123,8 +125,8 @@ func TestVolumeStatus_HotplugPhases(t *testing.T) {
 	}
 	dump := volume(v1.HotplugVolumeMounted, "", "")
 	dump.MemoryDumpVolume = &v1.DomainMemoryDumpInfo{ClaimName: "c"}
-	failed := func(op domain.Operation) *domain.Failure {
-		return &domain.Failure{Action: domain.Action{Verb: domain.ActionApply, Operation: op}, Err: errors.New("no slot left")}
+	failed := func(op domain.Operation) *action.Failure {
+		return &action.Failure{Action: action.Action{Verb: action.Apply, Operation: op}, Err: errors.New("no slot left")}
 	}
 	attach := failed(domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("plug")}})
 	other := failed(domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("another")}})
@@ -165,7 +167,7 @@ func TestVolumeStatus_HotplugPhases(t *testing.T) {
 				o.Facts.Disks = map[string]convert.DiskSource{"plug": {Path: "/x"}}
 			}
 			if tt.trouble != nil {
-				o.Failures = []domain.Failure{*tt.trouble}
+				o.Failures = []action.Failure{*tt.trouble}
 			}
 			got := VolumeStatus(vmi, o)
 			again := vmi.DeepCopy()
@@ -192,9 +194,9 @@ func TestVolumeStatus_HotplugPhases(t *testing.T) {
 func TestReflect_FixedDiskFailure(t *testing.T) {
 	vmi := domainfixture.Small()
 	o := seen(domain.StatusRunning, "", plainLive(false))
-	o.Failures = []domain.Failure{
-		{Action: domain.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("data")}}}, Err: errors.New("busy")},
-		{Action: domain.Action{Operation: domain.Operation{Verb: domain.DetachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("gone")}}}, Err: errors.New("held")},
+	o.Failures = []action.Failure{
+		{Action: action.Action{Operation: domain.Operation{Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("data")}}}, Err: errors.New("busy")},
+		{Action: action.Action{Operation: domain.Operation{Verb: domain.DetachDevice, Device: &libvirtxml.DomainDisk{Alias: xmlspec.Alias("gone")}}}, Err: errors.New("held")},
 	}
 	out := Reflect(vmi, o, statusNow)
 	got := map[string]string{}
@@ -221,24 +223,24 @@ func TestReflect_AgentConditions(t *testing.T) {
 	none := func(*v1.VirtualMachineInstance) {}
 	for name, tt := range map[string]struct {
 		connected bool
-		guest     *domain.GuestInfo
+		guest     *guestagent.Info
 		edit      func(*v1.VirtualMachineInstance)
 		was       bool
 		missing   string
 	}{
 		"not connected, as said before":      {false, nil, none, true, ""},
-		"not connected, whatever it said":    {false, &domain.GuestInfo{AgentVersion: "1.0"}, none, true, ""},
+		"not connected, whatever it said":    {false, &guestagent.Info{AgentVersion: "1.0"}, none, true, ""},
 		"it has not reported yet":            {true, nil, none, false, ""},
-		"it has not reported yet, as before": {true, &domain.GuestInfo{}, none, true, "as before"},
-		"it has all":                         {true, &domain.GuestInfo{Commands: all}, sshAndPassword, true, ""},
-		"it lacks one":                       {true, &domain.GuestInfo{Commands: basicCommands[1:]}, none, false, "guest-ping"},
-		"it lacks those for keys":            {true, &domain.GuestInfo{Commands: slices.Concat(basicCommands, passwdCommands, sshCommands[1:])}, sshAndPassword, false, "guest-ssh-get-authorized-keys"},
-		"the older ones for keys will do":    {true, &domain.GuestInfo{Commands: slices.Concat(basicCommands, passwdCommands, oldSSHCommands)}, sshAndPassword, false, ""},
-		"it lacks the one for passwords":     {true, &domain.GuestInfo{Commands: slices.Concat(basicCommands, sshCommands)}, sshAndPassword, false, "guest-set-user-password"},
-		"nobody asks for those":              {true, &domain.GuestInfo{Commands: basicCommands}, none, false, ""},
-		"it lists none, and is new enough":   {true, &domain.GuestInfo{AgentVersion: "7.2.0"}, none, false, ""},
-		"it lists none, and is too old":      {true, &domain.GuestInfo{AgentVersion: "1.5.3"}, none, false, `version "1.5.3"`},
-		"it lists none, and has no version":  {true, &domain.GuestInfo{AgentVersion: "x2"}, none, false, `version "x2"`},
+		"it has not reported yet, as before": {true, &guestagent.Info{}, none, true, "as before"},
+		"it has all":                         {true, &guestagent.Info{Commands: all}, sshAndPassword, true, ""},
+		"it lacks one":                       {true, &guestagent.Info{Commands: basicCommands[1:]}, none, false, "guest-ping"},
+		"it lacks those for keys":            {true, &guestagent.Info{Commands: slices.Concat(basicCommands, passwdCommands, sshCommands[1:])}, sshAndPassword, false, "guest-ssh-get-authorized-keys"},
+		"the older ones for keys will do":    {true, &guestagent.Info{Commands: slices.Concat(basicCommands, passwdCommands, oldSSHCommands)}, sshAndPassword, false, ""},
+		"it lacks the one for passwords":     {true, &guestagent.Info{Commands: slices.Concat(basicCommands, sshCommands)}, sshAndPassword, false, "guest-set-user-password"},
+		"nobody asks for those":              {true, &guestagent.Info{Commands: basicCommands}, none, false, ""},
+		"it lists none, and is new enough":   {true, &guestagent.Info{AgentVersion: "7.2.0"}, none, false, ""},
+		"it lists none, and is too old":      {true, &guestagent.Info{AgentVersion: "1.5.3"}, none, false, `version "1.5.3"`},
+		"it lists none, and has no version":  {true, &guestagent.Info{AgentVersion: "x2"}, none, false, `version "x2"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := domainfixture.Small()
@@ -263,19 +265,19 @@ func TestReflect_AgentConditions(t *testing.T) {
 
 func TestReflect_AgentReport(t *testing.T) {
 	old := v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian", KernelRelease: "5"}
-	debian := domain.GuestOS{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}
+	debian := guestagent.OS{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}
 	for name, tt := range map[string]struct {
-		guest  *domain.GuestInfo
+		guest  *guestagent.Info
 		thawAt *time.Time
 		os     v1.VirtualMachineInstanceGuestOSInfo
 		frozen string
 	}{
 		"nothing yet":                {nil, nil, old, "frozen"},
-		"no name":                    {&domain.GuestInfo{OS: domain.GuestOS{KernelRelease: "6"}}, nil, old, ""},
-		"all, though the same name":  {&domain.GuestInfo{OS: debian}, nil, v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}, ""},
-		"frozen":                     {&domain.GuestInfo{Frozen: true}, nil, old, "frozen"},
-		"frozen since it was last":   {&domain.GuestInfo{}, &statusNow, old, "frozen"},
-		"thawed":                     {&domain.GuestInfo{}, nil, old, ""},
+		"no name":                    {&guestagent.Info{OS: guestagent.OS{KernelRelease: "6"}}, nil, old, ""},
+		"all, though the same name":  {&guestagent.Info{OS: debian}, nil, v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}, ""},
+		"frozen":                     {&guestagent.Info{Frozen: true}, nil, old, "frozen"},
+		"frozen since it was last":   {&guestagent.Info{}, &statusNow, old, "frozen"},
+		"thawed":                     {&guestagent.Info{}, nil, old, ""},
 		"frozen with a limit, alone": {nil, &statusNow, old, "frozen"},
 	} {
 		t.Run(name, func(t *testing.T) {

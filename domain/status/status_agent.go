@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
@@ -86,7 +86,7 @@ var (
 const oldestAgent = 2
 
 // supportedAgent reflects whether the agent supports the required commands.
-func supportedAgent(vmi *v1.VirtualMachineInstance, g *domain.GuestInfo, connected bool, now time.Time) {
+func supportedAgent(vmi *v1.VirtualMachineInstance, g *guestagent.Info, connected bool, now time.Time) {
 	if connected && (g == nil || g.AgentVersion == "" && len(g.Commands) == 0) {
 		return // there is no report yet
 	}
@@ -102,7 +102,7 @@ func supportedAgent(vmi *v1.VirtualMachineInstance, g *domain.GuestInfo, connect
 }
 
 // unsupportedAgent returns why the agent is not supported; empty if it is.
-func unsupportedAgent(vmi *v1.VirtualMachineInstance, g *domain.GuestInfo) string {
+func unsupportedAgent(vmi *v1.VirtualMachineInstance, g *guestagent.Info) string {
 	if len(g.Commands) == 0 {
 		major, _, _ := strings.Cut(g.AgentVersion, ".")
 		if n, err := strconv.Atoi(major); err != nil || n < oldestAgent {

@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
@@ -176,8 +176,8 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 // guestCard returns the guest's interface with that hardware address: the first that has
 // IP addresses, since a bridge inside the guest has the same hardware address; else the
 // first.
-func guestCard(g *domain.GuestInfo, mac string) *domain.GuestInterface {
-	var first *domain.GuestInterface
+func guestCard(g *guestagent.Info, mac string) *guestagent.Interface {
+	var first *guestagent.Interface
 	for i := range g.Interfaces {
 		nic := &g.Interfaces[i]
 		if mac == "" || !strings.EqualFold(nic.MAC, mac) {
@@ -246,7 +246,7 @@ func setIPs(s *nicStatus, ips []string) {
 }
 
 // guestOnly returns the guest's interfaces that are not interfaces of the domain.
-func guestOnly(g *domain.GuestInfo, known []nicStatus) []nicStatus {
+func guestOnly(g *guestagent.Info, known []nicStatus) []nicStatus {
 	var out []nicStatus
 	for _, nic := range g.Interfaces {
 		if len(out) == maxGuestOnly {

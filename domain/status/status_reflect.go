@@ -11,7 +11,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
@@ -24,13 +26,13 @@ type Observation struct {
 	// volumes are reflected.
 	State *domain.State
 	// Guest is the last report of the guest agent; nil if unknown.
-	Guest *domain.GuestInfo
+	Guest *guestagent.Info
 	// Facts are the facts of the node; without Dir the migration conditions are left alone.
 	Facts convert.Facts
 	// Credentials is the state of the propagation of access credentials; nil if unknown.
 	Credentials *CredentialSync
 	// Failures are the actions for the VMI that failed last.
-	Failures []domain.Failure
+	Failures []action.Failure
 }
 
 // live returns the domain's XML; nil if unknown.
@@ -43,7 +45,7 @@ func (o Observation) live() *libvirtxml.Domain {
 
 // reported returns the report of the guest agent; nil if unknown. While the file systems are
 // frozen the agent reports nothing else, and has most commands disabled.
-func (o Observation) reported() *domain.GuestInfo {
+func (o Observation) reported() *guestagent.Info {
 	if o.Guest == nil || o.Guest.Frozen {
 		return nil
 	}
@@ -153,7 +155,7 @@ func pausedToEnd(vmi *v1.VirtualMachineInstance, o Observation) bool {
 
 // FailureStatus sets the condition Synchronized to False with the failures, or removes it if
 // there are none.
-func FailureStatus(vmi *v1.VirtualMachineInstance, failures []domain.Failure, now time.Time) {
+func FailureStatus(vmi *v1.VirtualMachineInstance, failures []action.Failure, now time.Time) {
 	if len(failures) == 0 {
 		vmistatus.RemoveCondition(vmi, v1.VirtualMachineInstanceSynchronized)
 		return
@@ -189,7 +191,7 @@ func setTrue(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditio
 }
 
 // FailuresText returns the texts of all failures on one line.
-func FailuresText(all []domain.Failure) string {
+func FailuresText(all []action.Failure) string {
 	var out []string
 	for _, t := range all {
 		out = append(out, t.String())

@@ -11,6 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
@@ -87,13 +88,13 @@ func memoryStatus(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) 
 }
 
 // memoryFailure returns the first failure about a memory device.
-func memoryFailure(all []domain.Failure) (domain.Failure, bool) {
+func memoryFailure(all []action.Failure) (action.Failure, bool) {
 	for _, t := range all {
 		if _, ok := t.Action.Operation.Device.(*libvirtxml.DomainMemorydev); ok {
 			return t, true
 		}
 	}
-	return domain.Failure{}, false
+	return action.Failure{}, false
 }
 
 // wantedMemory returns the memory in the spec in bytes; 0 if it is not set.

@@ -11,6 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
@@ -146,7 +147,7 @@ func arriving(p v1.VolumePhase, o Observation) bool {
 type diskFailure struct{ reason, message string }
 
 // diskFailures returns the first failure of each disk, by the name of the volume.
-func diskFailures(all []domain.Failure) map[string]diskFailure {
+func diskFailures(all []action.Failure) map[string]diskFailure {
 	out := map[string]diskFailure{}
 	for _, t := range all {
 		op := t.Action.Operation

@@ -138,7 +138,7 @@ func (c cloudInit) publicKeys(ctx context.Context, thisWay func(*v1.SSHPublicKey
 		}
 		name := a.SSHPublicKey.Source.Secret.SecretName
 		files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: name}, func(reason, remedy string, err error) error {
-			return &domain.Error{
+			return &convert.Error{
 				Object: objectName(c.vmi), Field: fmt.Sprintf("spec.accessCredentials[%d].sshPublicKey.source.secret.secretName", i),
 				Reason: reason, Remedy: remedy, Err: err,
 			}
@@ -176,7 +176,7 @@ func configDriveMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]
 		UUID         string            `json:"uuid"`
 		Devices      []taggedDevice    `json:"devices,omitempty"`
 		Keys         map[string]string `json:"public_keys,omitempty"`
-	}{instanceType(vmi), vmi.Name + "." + vmi.Namespace, hostname(vmi), domain.UUID(vmi), taggedDevices(vmi), keys})
+	}{instanceType(vmi), vmi.Name + "." + vmi.Namespace, hostname(vmi), convert.UUID(vmi), taggedDevices(vmi), keys})
 }
 
 func metadata(content any) ([]byte, error) {

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
@@ -206,7 +206,7 @@ func TestConfigDisks_Invalid(t *testing.T) {
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "conf"}}
 			f, err := w.Prepare(t.Context(), vmi, kvmHost)
 			domainfixture.Says(t, err, append(tt.words, "VirtualMachineInstance ns/guest", "spec.volumes[0].")...)
-			var of *domain.Error
+			var of *convert.Error
 			if !errors.As(err, &of) || of.Remedy == "" {
 				t.Errorf("the error has no remedy: %v", err)
 			}

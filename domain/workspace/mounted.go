@@ -11,7 +11,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/status"
 )
@@ -66,7 +65,7 @@ func (w attached) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	links, err := w.Networks.Prepare(ctx, vmi)
 	if err != nil {
-		return &domain.Error{Object: objectName(vmi), Reason: "networks are not ready on this node", Err: err}
+		return &convert.Error{Object: objectName(vmi), Reason: "networks are not ready on this node", Err: err}
 	}
 	f.Links = links
 	return nil
@@ -109,7 +108,7 @@ func (w *Workspace) Allow(ctx context.Context, vmi *v1.VirtualMachineInstance, d
 		return nil
 	}
 	if err := w.Devices.Allow(ctx, vmi, domains...); err != nil {
-		return &domain.Error{Object: objectName(vmi), Reason: "cannot permit its devices on this node", Err: err}
+		return &convert.Error{Object: objectName(vmi), Reason: "cannot permit its devices on this node", Err: err}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type volume struct {
 
 // fault builds the error for a field below this volume.
 func (v volume) fault(field, reason, remedy string, err error) error {
-	return &domain.Error{
+	return &convert.Error{
 		Object: objectName(v.vmi), Field: fmt.Sprintf("spec.volumes[%d].%s", v.index, field),
 		Reason: reason, Remedy: remedy, Err: err,
 	}

@@ -109,7 +109,7 @@ func checkUID(uid types.UID) error {
 	return fmt.Errorf("workspace: metadata.uid: Invalid value: %q cannot name a directory; store the object in the API server first", uid)
 }
 
-// Prepare prepares the VMI's files and returns the node's facts. The error is a *domain.Error if
+// Prepare prepares the VMI's files and returns the node's facts. The error is a *convert.Error if
 // the object, not the node, is the cause.
 func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host) (convert.Facts, error) {
 	f := convert.Facts{
@@ -208,7 +208,7 @@ func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		}
 		dst := filepath.Join(dir, file.name)
 		if err := w.extract(ctx, c.Image, file.path, dst); err != nil {
-			return "", "", &domain.Error{
+			return "", "", &convert.Error{
 				Object: objectName(vmi), Field: "spec.domain.firmware.kernelBoot.container." + file.field,
 				Reason: fmt.Sprintf("cannot extract %q from image %q", file.path, c.Image), Err: err,
 				Remedy: "make the image available on the node, or correct image and path",

@@ -29,6 +29,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/examples/hypervisor/mapdriver"
 )
@@ -56,7 +57,7 @@ func (a agent) manager(config *rest.Config) (ctrl.Manager, error) {
 	r := &domainctrl.Reconciler{
 		NodeName:   a.node,
 		Hypervisor: a.hypervisor,
-		Transport:  domain.DirectTransport{Address: "127.0.0.1"},
+		Transport:  transport.Direct{Address: "127.0.0.1"},
 		Workspace: &workspace.Workspace{
 			Root:           a.stateDir,
 			Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},

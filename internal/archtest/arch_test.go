@@ -61,16 +61,19 @@ var edges = map[string][]string{
 	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
 
 	"domain/internal/relay": {}, "domain/internal/xmlspec": {},
-	"domain":                {"domain/internal/relay", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
+	"domain/stats": {}, "domain/guestagent": {},
+	"domain":                {"domain/guestagent", "domain/internal/relay", "domain/internal/xmlspec", "domain/stats"},
+	"domain/transport":      {"domain"},
+	"domain/action":         {"domain", "domain/transport", "handoff", "internal/vmistatus"},
 	"domain/convert":        {"domain", "domain/internal/xmlspec", "internal/vmirules"},
 	"domain/convert/assume": {"domain", "domain/convert", "domain/internal/xmlspec", "internal/vmirules"},
 	"domain/diff":           {"domain", "domain/convert", "domain/internal/xmlspec"},
 	"domain/informer":       {"domain", "domain/internal/relay"},
-	"domain/fleet":          {"domain", "domain/informer"},
-	"domain/status":         {"domain", "domain/convert", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
+	"domain/fleet":          {"domain", "domain/guestagent", "domain/informer", "domain/stats"},
+	"domain/status":         {"domain", "domain/action", "domain/convert", "domain/guestagent", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
 	"domain/migrate":        {"domain", "domain/internal/xmlspec"},
 	"domain/workspace":      {"domain", "domain/convert", "domain/status"},
-	"domain/plan":           {"domain", "domain/convert", "domain/diff", "domain/internal/xmlspec", "domain/migrate", "domain/status", "handoff", "internal/vmistatus"},
+	"domain/plan":           {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
 	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
@@ -85,19 +88,19 @@ var edges = map[string][]string{
 		"migration/placement", "migration/policy", "migration/queue", "template", "template/templatectrl",
 	},
 	"domain/domainctrl": {
-		"domain", "domain/convert", "domain/informer", "domain/migrate", "domain/plan", "domain/status", "domain/workspace", "handoff",
-		"internal/measure", "internal/tracecontext", "internal/vmipatch",
+		"domain", "domain/action", "domain/convert", "domain/guestagent", "domain/informer", "domain/migrate", "domain/plan", "domain/status", "domain/transport", "domain/workspace",
+		"handoff", "internal/measure", "internal/tracecontext", "internal/vmipatch",
 	},
 	"domain/nodectrl": {"domain", "handoff", "template/templatectrl"},
 
-	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain"},
+	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain", "domain/transport"},
 	"domain/mounts":              {"domain", "domain/convert", "internal/durable"},
 	"domain/network":             {"domain", "domain/convert", "internal/durable"},
 	"domain/launcher/launcherpb": {},
-	"domain/launcher":            {"domain", "domain/convert", "domain/fleet", "domain/launcher/launcherpb", "domain/plan"},
-	"domain/libvirt":             {"domain", "domain/migrate"},
-	"domain/memory":              {"domain", "domain/convert", "domain/migrate", "domain/plan"},
-	"domain/domaintest":          {"domain", "domain/memory"},
+	"domain/launcher":            {"domain", "domain/convert", "domain/fleet", "domain/guestagent", "domain/launcher/launcherpb", "domain/plan", "domain/stats"},
+	"domain/libvirt":             {"domain", "domain/guestagent", "domain/migrate", "domain/stats"},
+	"domain/memory":              {"domain", "domain/convert", "domain/guestagent", "domain/migrate", "domain/plan", "domain/stats"},
+	"domain/domaintest":          {"domain", "domain/guestagent", "domain/memory", "domain/stats", "domain/transport"},
 }
 
 // above are the folders whose packages may import whatever they like: nobody imports them but each other.
@@ -120,6 +123,7 @@ var pure = map[string][]string{
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
 	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},
 	"domain/plan": {"libvirt.org/go/libvirtxml"}, "domain/internal/xmlspec": {"libvirt.org/go/libvirtxml"}, "domain/internal/relay": {},
+	"domain/stats": {}, "domain/guestagent": {}, "domain/transport": {}, "domain/action": {},
 }
 
 // only lists who may depend on an import, directly or not.

@@ -10,7 +10,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	effects "github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -173,7 +175,7 @@ func definition(locked bool) *libvirtxml.Domain {
 }
 
 // listening is where targets take guests.
-var listening = domain.Listening{Address: "192.0.2.1", Ports: map[string]int{"49152": domain.ChannelControl}}
+var listening = transport.Endpoint{Address: "192.0.2.1", Ports: map[string]int{"49152": transport.ChannelControl}}
 
 // aSecond for each GiB, and without progress, is what a move may take: as little as can
 // be. The controller asks for its end a tick later, its node gives it up after six.
@@ -219,7 +221,7 @@ func (m agents) look(s sight) sighted {
 		if err != nil {
 			return sighted{err: err}
 		}
-		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == domain.RoleNone || plan.Role == ""}
+		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == handoff.RoleNone || plan.Role == ""}
 		for _, t := range plan.Actions {
 			out.touches = out.touches || t.TouchesGuest()
 			if did := s.task(t, plan.VMI); did.verb != noTask {
@@ -251,18 +253,18 @@ func binding(was, want *v1.VirtualMachineInstance) bool {
 }
 
 // task is what a task of a plan is to the model's hypervisor.
-func (s sight) task(t domain.Action, vmi *v1.VirtualMachineInstance) task {
+func (s sight) task(t effects.Action, vmi *v1.VirtualMachineInstance) task {
 	out := task{touches: t.TouchesGuest(), command: t.Command}
 	switch t.Verb {
-	case domain.ActionMigrate:
+	case effects.Migrate:
 		out.verb, out.held, out.to = taskMigrate, t.Request.Paused, placeOf(vmi.Labels[v1.MigrationTargetNodeNameLabel])
 		return out
-	case domain.ActionAbort:
+	case effects.Abort:
 		out.verb = taskAbort
 		return out
-	case domain.ActionCleanup, domain.ActionSyncTime:
+	case effects.Cleanup, effects.SyncTime:
 		return out
-	case domain.ActionApply:
+	case effects.Apply:
 	default:
 		cannot("task %s is not modelled", t)
 	}

@@ -17,6 +17,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/guestagent"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -64,9 +65,9 @@ func (w *world) plug(names ...string) {
 
 // report makes the agent report interfaces; those of the domain by name.
 func (w *world) report(names ...string) {
-	w.see.Guest = &domain.GuestInfo{}
+	w.see.Guest = &guestagent.Info{}
 	for _, n := range names {
-		w.see.Guest.Interfaces = append(w.see.Guest.Interfaces, domain.GuestInterface{Name: "in-" + n, MAC: mac(n), IPs: []string{"10.0.0." + n[:1]}})
+		w.see.Guest.Interfaces = append(w.see.Guest.Interfaces, guestagent.Interface{Name: "in-" + n, MAC: mac(n), IPs: []string{"10.0.0." + n[:1]}})
 	}
 }
 

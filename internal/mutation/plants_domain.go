@@ -74,11 +74,11 @@ var nodes = []Plant{
 		Old: "if d.State == nil || d.MoveActive {\n\t\treturn false", New: "if d.State == nil {\n\t\treturn false",
 	},
 	{
-		Name: "some tasks need no word from the API server", File: "domain/action.go", Package: "domain/plan", Run: "^TestDecide_StartsOnce$",
-		Old: "return t.Verb != ActionApply || t.Operation.Verb != SetMetadata", New: "return t.Verb != ActionApply",
+		Name: "some tasks need no word from the API server", File: "domain/action/action.go", Package: "domain/plan", Run: "^TestDecide_StartsOnce$",
+		Old: "return a.Verb != Apply || a.Operation.Verb != domain.SetMetadata", New: "return a.Verb != Apply",
 	},
 	{
-		Name: "the target is a target in no state", File: "domain/role.go", Package: "domain/plan", Run: "^TestDoc_Roles$",
+		Name: "the target is a target in no state", File: "handoff/role.go", Package: "domain/plan", Run: "^TestDoc_Roles$",
 		Old: "case l.Target == node && (l.InMove() || l.Switching()):", New: "case l.Target == node && l.InMove():",
 	},
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/internal/memapi"
 )
@@ -175,7 +176,7 @@ func (n *node) start(access *memapi.Access, config *rest.Config, scheme *runtime
 		return err
 	}
 	r := &domainctrl.Reconciler{
-		NodeName: n.name, Transport: domain.DirectTransport{Address: address, Port: n.port}, Hypervisor: n.hypervisor, Workspace: n.workspace(),
+		NodeName: n.name, Transport: transport.Direct{Address: address, Port: n.port}, Hypervisor: n.hypervisor, Workspace: n.workspace(),
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
 		Recorder: mgr.GetEventRecorder("virtloom-node"),
 	}

@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -133,7 +133,7 @@ func (w *world) agents() {
 		caches, err := domainctrl.NewCaches(w.Config(user), w.scheme, n.Name)
 		must(w.t, err)
 		must(w.t, (&domainctrl.Reconciler{
-			NodeName: n.Name, Transport: domain.DirectTransport{Address: "127.0.0.1", Port: port}, Hypervisor: hv,
+			NodeName: n.Name, Transport: transport.Direct{Address: "127.0.0.1", Port: port}, Hypervisor: hv,
 			Workspace: &workspace.Workspace{Root: w.t.TempDir(), Bridge: "br0", AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
 			Client:    mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
 		}).SetupWithManager(mgr))

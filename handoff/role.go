@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domain
-
-import (
-	"github.com/virtloom/virtloom/handoff"
-)
+package handoff
 
 // Role is the part of a node in the life of a VMI.
 type Role string
@@ -18,11 +14,11 @@ const (
 )
 
 // RoleOf returns the role of the node under the lease; RoleNone for the empty name.
-func RoleOf(l handoff.Lease, node string) Role {
+func RoleOf(l Lease, node string) Role {
 	switch {
 	case node == "":
 		return RoleNone
-	case l.State == handoff.Offered && l.Holder == node:
+	case l.State == Offered && l.Holder == node:
 		return RoleOffered
 	case l.Holds(node):
 		return RoleHolder

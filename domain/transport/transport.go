@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domain
+package transport
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // Channels of a migration: the values KubeVirt gives, in the map of a target's ports
@@ -47,8 +49,8 @@ func (p Passage) Channels() []int {
 	return []int{ChannelControl, ChannelMemory}
 }
 
-// Listening is the endpoint at which the target of a migration listens.
-type Listening struct {
+// Endpoint is the endpoint at which the target of a migration listens.
+type Endpoint struct {
 	// Address is an IP address.
 	Address string
 	// Ports maps a port, in decimal, to its channel, as KubeVirt publishes them.
@@ -56,7 +58,7 @@ type Listening struct {
 }
 
 // Route is the way from the hypervisor of the source to that of the target; see the fields
-// of the same names in [MigrationRequest].
+// of the same names in [domain.MigrationRequest].
 type Route struct {
 	DestinationURI, MigrateURI, DisksURI string
 }
@@ -66,9 +68,9 @@ type Route struct {
 type Transport interface {
 	// Listen makes the target's hypervisor reachable for the passage, from its peer
 	// only. Called again it returns the same endpoint, unless the process was restarted.
-	Listen(ctx context.Context, p Passage) (Listening, error)
+	Listen(ctx context.Context, p Passage) (Endpoint, error)
 	// Dial opens a route for the source's hypervisor to the endpoint of the target.
-	Dial(ctx context.Context, p Passage, to Listening) (Route, error)
+	Dial(ctx context.Context, p Passage, to Endpoint) (Route, error)
 	// Close closes the sockets and streams that Listen and Dial have opened for the key.
 	// Without any it does nothing.
 	Close(key types.UID)
@@ -94,7 +96,7 @@ func PassageOf(vmi *v1.VirtualMachineInstance, node string) Passage {
 	if m == nil {
 		return Passage{}
 	}
-	p := Passage{Key: PassageKey(vmi), Migration: m.MigrationUID, Domain: Name(vmi.Namespace, vmi.Name), Peer: m.TargetNode}
+	p := Passage{Key: PassageKey(vmi), Migration: m.MigrationUID, Domain: domain.Name(vmi.Namespace, vmi.Name), Peer: m.TargetNode}
 	if m.TargetNode == node {
 		p.Peer = m.SourceNode
 	}
@@ -120,43 +122,22 @@ func SocketName(key types.UID, channel int) string {
 	return fmt.Sprintf("%s-%d-source.sock", key, channel)
 }
 
-// Sockets are the paths of the sockets for migrations. The hypervisor may run in another
-// mount namespace than this process and see them at other paths.
-type Sockets struct {
-	// Control is the hypervisor's own socket, as this process sees it.
-	Control string
-	// Outside is the directory for the sockets of migrations as this process sees it,
-	// Inside the same directory as the hypervisor sees it.
-	Outside, Inside string
-	// Own says that the hypervisor behind Control runs that one domain and is confined with
-	// it, as in a launcher Pod: access to Control gives power over that domain alone.
-	Own bool
-}
-
-// SocketMigrator is the ability of a [Migrator] to be reached by unix sockets of the node,
-// so that it need not listen on any network. Found by type assertion.
-type SocketMigrator interface {
-	// MigrationSockets returns the paths for a domain of that name, which need not exist
-	// yet. The directory exists.
-	MigrationSockets(ctx context.Context, name string) (Sockets, error)
-}
-
-// DirectTransport is a [Transport] over a trusted network: the hypervisors connect to each
+// Direct is a [Transport] over a trusted network: the hypervisors connect to each
 // other over TCP, without encryption or authentication, and choose ports by themselves. It
 // is for tests and for networks that protect their traffic.
-type DirectTransport struct {
+type Direct struct {
 	// Address and Port are the IP address and the port of this node's hypervisor.
 	Address string
 	Port    int
 }
 
 // Listen returns the address and the port. It opens nothing.
-func (t DirectTransport) Listen(context.Context, Passage) (Listening, error) {
-	return Listening{Address: t.Address, Ports: map[string]int{strconv.Itoa(t.Port): ChannelControl}}, nil
+func (t Direct) Listen(context.Context, Passage) (Endpoint, error) {
+	return Endpoint{Address: t.Address, Ports: map[string]int{strconv.Itoa(t.Port): ChannelControl}}, nil
 }
 
 // Dial returns the URI of the target's hypervisor.
-func (t DirectTransport) Dial(_ context.Context, p Passage, to Listening) (Route, error) {
+func (t Direct) Dial(_ context.Context, p Passage, to Endpoint) (Route, error) {
 	port, found := to.Port(ChannelControl)
 	if !found {
 		return Route{}, fmt.Errorf("migrate %s: node %s publishes no port for its hypervisor", p.Domain, p.Peer)
@@ -165,10 +146,10 @@ func (t DirectTransport) Dial(_ context.Context, p Passage, to Listening) (Route
 }
 
 // Close does nothing.
-func (t DirectTransport) Close(types.UID) {}
+func (t Direct) Close(types.UID) {}
 
 // Port returns the port of the channel, the first if there are several; false without one.
-func (l Listening) Port(channel int) (string, bool) {
+func (l Endpoint) Port(channel int) (string, bool) {
 	found := ""
 	for port, to := range l.Ports {
 		if to == channel && (found == "" || port < found) {
@@ -180,7 +161,7 @@ func (l Listening) Port(channel int) (string, bool) {
 
 // Check validates an endpoint that another node has published, with ports for the channels.
 // The error names the field of status.migrationState.
-func (l Listening) Check(channels ...int) error {
+func (l Endpoint) Check(channels ...int) error {
 	if net.ParseIP(l.Address) == nil {
 		return fmt.Errorf("status.migrationState.targetNodeAddress: Invalid value: %q: must be an IP address", l.Address)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package domain_test
+package domainctrl_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
 )
 
@@ -44,7 +45,7 @@ func connectorFacts() convert.Facts {
 	}
 }
 
-// onePerGuest is a domain.Connector: each VMI has a hypervisor of its own while its Pod runs.
+// onePerGuest is a domainctrl.Connector: each VMI has a hypervisor of its own while its Pod runs.
 type onePerGuest struct {
 	mu   sync.Mutex
 	pods map[types.UID]*memory.Hypervisor // by the UID of the Pod
@@ -65,10 +66,10 @@ func (o *onePerGuest) Connect(_ context.Context, vmi *v1.VirtualMachineInstance,
 	return h, nil
 }
 
-// A connector decides which hypervisor runs a VMI: that of the node, or one for this VMI alone.
+// A connector finds the hypervisors of VMIs that have one each.
 func ExampleConnector() {
 	ctx := context.Background()
-	var connector domain.Connector = &onePerGuest{pods: map[types.UID]*memory.Hypervisor{}}
+	var connector domainctrl.Connector = &onePerGuest{pods: map[types.UID]*memory.Hypervisor{}}
 
 	// Before its Pod runs a VMI has no hypervisor: not ready.
 	_, err := connector.Connect(ctx, connectorVMI(), nil)
@@ -94,15 +95,8 @@ func ExampleConnector() {
 		states, err := h.List(ctx)
 		fmt.Println(len(states), states[0].Name, err)
 	}
-
-	// A node whose own hypervisor runs all VMIs needs no connector of its own.
-	node := domain.NodeHypervisor(memory.New("node-1"))
-	a, _ := node.Connect(ctx, connectorVMI(), nil)
-	b, err := node.Connect(ctx, &v1.VirtualMachineInstance{}, nil)
-	fmt.Println(a == b, err)
 	// Unordered output:
 	// the Pod of default/web does not run: not ready true
 	// 1 default_web <nil>
 	// 1 default_db <nil>
-	// true <nil>
 }
