@@ -16,7 +16,7 @@ import (
 type Pass struct {
 	// Name identifies the pass in a list of passes.
 	Name string
-	// Apply adds its part to c.Domain, or returns a [*convert.Error].
+	// Apply adds its part to c.Domain, or returns a [*Error].
 	Apply func(c *Conversion) error
 }
 
@@ -73,7 +73,7 @@ func Passes() []Pass {
 
 // Convert returns the libvirt domain of a VMI on a node with the given facts. It is deterministic
 // and modifies neither argument. A field that cannot be converted, or is not supported yet and
-// would change the guest, is a [*convert.Error] with field and remedy.
+// would change the guest, is a [*Error] with field and remedy.
 func Convert(vmi *v1.VirtualMachineInstance, f Facts) (*libvirtxml.Domain, error) {
 	return ConvertWith(vmi, f, Passes())
 }
@@ -99,7 +99,7 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 	return c.Domain, nil
 }
 
-// Allowed returns a [*convert.Error] for a VMI that a cluster does not allow, whatever the node: a
+// Allowed returns a [*Error] for a VMI that a cluster does not allow, whatever the node: a
 // field whose feature gate is off ([domain.ErrUnsupported]), too many devices, or an invalid
 // quantity or path ([domain.ErrInvalid]). Convert calls it first. A node calls it before it touches
 // any file for the VMI, since the object may have bypassed the webhooks.

@@ -5,7 +5,7 @@
 // [Convert] runs an ordered list of [Pass] values over a [Conversion]. It reads nothing but its two
 // arguments, the object and the [Facts] of the node, modifies neither, and always returns the same
 // domain for the same arguments. It never accesses files, the cluster or a hypervisor, and it never
-// substitutes a default for a value that it cannot convert: that is a [*convert.Error] with the
+// substitutes a default for a value that it cannot convert: that is a [*Error] with the
 // field and a remedy.
 //
 //	facts := convert.Facts{Dir: dir, Disks: disks, Layout: convert.LayoutOf(live)}

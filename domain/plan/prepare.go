@@ -9,11 +9,11 @@ import (
 )
 
 // Preparations returns what this node has to do before [Decide], in order, for a VMI that it
-// starts, receives or runs: action.Prepare, whose result is Facts, Desired, CopyDisks,
-// CopyBytes and Destinations of the snapshot, and action.Listen, whose result is
-// Listening. Each may be repeated, and none touches a domain, so that a cached VMI is good
-// enough. Where ActionPrepare fails the error is PrepareError; where ActionListen does, only if
-// it is Needed: later the domain, and not the passage, shows the outcome.
+// starts, receives or runs: [action.Prepare], whose result is Facts, Desired, CopyDisks,
+// CopyBytes and Destinations of the snapshot, and [action.Listen], whose result is Listening.
+// Each may be repeated, and none touches a domain, so that a cached VMI is good enough. Where
+// Prepare fails the error is PrepareError; where Listen does, only if it is Needed: later the
+// domain, and not the passage, shows the outcome.
 //
 // The error is the PrepareError of a VMI for which nothing may be prepared, because its own
 // object is the only evidence that it belongs here; see [Snapshot.Proof].
