@@ -11,6 +11,8 @@ const (
 	// Processes.
 	sees does = iota
 	works
+	filesFail
+	listenFails
 	answered
 	answerLost
 	requestLost
@@ -33,6 +35,7 @@ const (
 	movesOn
 	moveFails
 	moveBreaks
+	dialFails
 	cleans
 	guestEnds
 	// Nodes and cluster.
@@ -84,6 +87,7 @@ const (
 	guestEnd
 	eviction
 	misplacement
+	preparationFailure
 	timePassing
 	moveWish
 	cancellation
@@ -100,6 +104,7 @@ var costs = [doesCount]fault{
 	answerLost: answerLoss, requestLost: requestLoss, requestLate: delay, crashes: crash, fallsBehind: oldList,
 	relists: relist, relistsOld: relist, leads: leaderChange, moveFails: moveFailure, moveBreaks: moveBreak,
 	guestEnds: guestEnd, misplaces: misplacement, evicts: eviction, cutOff: cut, deafens: deafness,
+	filesFail: preparationFailure, listenFails: preparationFailure,
 	dies: death, fences: death, ticks: timePassing, asks: moveWish, cancels: cancellation, deletes: deletion,
 }
 
@@ -155,8 +160,12 @@ func (m *machine) applyToProcess(w *world, a action) {
 		if p < agentA {
 			controllers{m}.work(w, p, slot(a.what))
 		} else {
-			agents{m}.work(w, p)
+			agents{m}.work(w, p, prepared)
 		}
+	case filesFail:
+		agents{m}.work(w, p, noFiles)
+	case listenFails:
+		agents{m}.work(w, p, noSockets)
 	case answered:
 		ans, o := m.carry(w, pr.doing.req)
 		m.respond(w, p, ans, o)
@@ -282,7 +291,7 @@ func (m *machine) applyToHypervisor(w *world, a action) {
 		node.call = call{}
 	case movesOn:
 		hypervisors{m}.moveOn(w, n)
-	case moveFails:
+	case moveFails, dialFails:
 		hypervisors{m}.moveFail(w, n)
 	case moveBreaks:
 		w.moveBreak(n)

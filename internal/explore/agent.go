@@ -12,7 +12,6 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	effects "github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/plan"
-	"github.com/virtloom/virtloom/domain/transport"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -62,9 +61,11 @@ type sight struct {
 	node     place
 	domain   domainState
 	mark     mark
-	// pods are the guest's on the node, where one has to show that the guest is to run
+	// pods are the guest's on the node, one of which has to show that the guest is to run
 	// there: by the API server's own word.
 	pods podKeys
+	// lacks is what the node fails to prepare.
+	lacks obstacle
 	// active says that the hypervisor is busy with a move, moving that this process
 	// carries it out; ended is when the last one was over, and why without success.
 	active, moving bool
@@ -82,9 +83,10 @@ type sighted struct {
 	tasks  []task
 	// touches says that something is done to the guest.
 	touches bool
-	// waits says that the agent looks again by itself.
-	waits, stranger bool
-	err             error
+	// waits says that the agent looks again by itself, listens that it has opened the sockets
+	// for a migration.
+	waits, stranger, listens bool
+	err                      error
 }
 
 // task is what an agent does at its hypervisor.
@@ -118,15 +120,13 @@ func (m agents) sight(w *world, n place, o *object) sight {
 		node: n, domain: node.domain, mark: node.mark, active: w.busy(n), moving: pr.moving && node.job != noJob,
 		ended: pr.ended, failed: pr.failed, holding: w.holding, now: w.now,
 	}
-	if o != nil {
-		s.g, s.uid, s.deleting = o.vmi, o.uid, o.deleting
+	if o == nil {
+		return s
 	}
-	if m.needsProof(s) {
-		s.pods = podsOf(&w.api)
-		for i := range s.pods {
-			if s.pods[i].node != n {
-				s.pods[i] = podKey{}
-			}
+	s.g, s.uid, s.deleting, s.pods = o.vmi, o.uid, o.deleting, podsOf(&w.api)
+	for i := range s.pods {
+		if s.pods[i].node != n {
+			s.pods[i] = podKey{}
 		}
 	}
 	return s
@@ -174,9 +174,6 @@ func definition(locked bool) *libvirtxml.Domain {
 	return def
 }
 
-// listening is where targets take guests.
-var listening = transport.Endpoint{Address: "192.0.2.1", Ports: map[string]int{"49152": transport.ChannelControl}}
-
 // aSecond for each GiB, and without progress, is what a move may take: as little as can
 // be. The controller asks for its end a tick later, its node gives it up after six.
 var aSecond = int64(1)
@@ -184,7 +181,7 @@ var aSecond = int64(1)
 // input makes what package domain asks for.
 func (s sight) input() plan.Snapshot {
 	out := plan.Snapshot{
-		Node: s.node.String(), Listening: listening, MoveActive: s.active, Moving: s.moving,
+		Node: s.node.String(), MoveActive: s.active, Moving: s.moving,
 		Migrations: &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &aSecond, ProgressTimeout: &aSecond},
 	}
 	if s.g != nil {
@@ -200,9 +197,6 @@ func (s sight) input() plan.Snapshot {
 	if s.failed {
 		out.MoveFailure = "the hypervisor has failed to move the guest"
 	}
-	if s.domain == noDomain || s.domain == ended {
-		out.Desired = definition(!s.holding)
-	}
 	if s.domain != noDomain {
 		at := statuses[s.domain]
 		out.State = &domain.State{
@@ -217,11 +211,12 @@ func (s sight) input() plan.Snapshot {
 func (m agents) look(s sight) sighted {
 	return m.known.sights.of(s, func() sighted {
 		in := s.input()
+		listens := s.prepare(&in)
 		plan, err := plan.Decide(in, clockAt(s.now))
 		if err != nil {
 			return sighted{err: err}
 		}
-		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == handoff.RoleNone || plan.Role == ""}
+		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == handoff.RoleNone || plan.Role == "", listens: listens}
 		for _, t := range plan.Actions {
 			out.touches = out.touches || t.TouchesGuest()
 			if did := s.task(t, plan.VMI); did.verb != noTask {
@@ -293,37 +288,40 @@ var verbs = map[domain.Verb]verbAt{
 // work is a pass of an agent, as package domainctrl makes it: on its cache first;
 // what is done to a guest without a write that proves the cache to be current is decided
 // again on the API server's word, and what the cache lacks is looked up there.
-func (m agents) work(w *world, p int) {
+func (m agents) work(w *world, p int, lacks obstacle) {
 	n, pr := nodeOf(p), &w.procs[p]
 	o := pr.sees[slotVMI]
 	if o == nil && w.nodes[n].domain == noDomain && !pr.live {
 		return // there is nothing to find out
 	}
 	if pr.live || o == nil {
-		m.workLive(w, p)
+		m.workLive(w, p, lacks)
 		return
 	}
 	s := m.sight(w, n, o)
+	s.lacks = lacks
 	if m.needsProof(s) && !w.reachable(n) {
 		return // the Pod cannot be read
 	}
 	plan := m.look(s)
 	if plan.write == nil && plan.touches {
-		m.workLive(w, p)
+		m.workLive(w, p, lacks)
 		return
 	}
 	m.act(w, p, o, plan)
 }
 
 // workLive is a pass on the API server's own word, if that can be had.
-func (m agents) workLive(w *world, p int) {
+func (m agents) workLive(w *world, p int, lacks obstacle) {
 	n := nodeOf(p)
 	if !w.reachable(n) {
 		return
 	}
 	w.procs[p].live = false
 	o := w.api[slotVMI]
-	m.act(w, p, o, m.look(m.sight(w, n, o)))
+	s := m.sight(w, n, o)
+	s.lacks = lacks
+	m.act(w, p, o, m.look(s))
 }
 
 func (m agents) act(w *world, p int, o *object, plan sighted) {
@@ -336,6 +334,7 @@ func (m agents) act(w *world, p int, o *object, plan sighted) {
 	if plan.err != nil {
 		return
 	}
+	m.listen(w, p, o, plan)
 	d := doing{tasks: plan.tasks, confirmed: w.now}
 	switch {
 	case plan.write != nil:

@@ -98,7 +98,7 @@ func packed(bs []uint8) uint64 {
 }
 
 func (c *canon) proc(p *proc) {
-	c.put(uint64(bit(p.up)|bit(p.leads)<<1|bit(p.live)<<2|byte(p.doing.stage)<<3) | uint64(bit(p.moving)|byte(p.ended)<<1|bit(p.failed)<<3)<<8)
+	c.put(uint64(bit(p.up)|bit(p.leads)<<1|bit(p.live)<<2|byte(p.doing.stage)<<3) | uint64(bit(p.moving)|byte(p.ended)<<1|bit(p.failed)<<3|bit(p.listens)<<4)<<8)
 	if !p.up {
 		return
 	}

@@ -3,8 +3,8 @@
 // Package explore tries to break the promise of package handoff, "never two, never
 // none", by looking at everything that can happen to one guest on two nodes.
 //
-// It drives the shipped deciders: vmi.Decide, migration.Decide and plan.Decide, which
-// step the lease by handoff.Step themselves, Lease.Authorize and handoff.Confirmed,
+// It drives the shipped deciders: vmi.Decide, migration.Decide, plan.Preparations and
+// plan.Decide, which step the lease by handoff.Step themselves, Lease.Authorize and handoff.Confirmed,
 // expectations.Tracker, and the patches of internal/vmipatch, against a model of
 // everything else. [Search] goes through all states breadth first, so that what it
 // finds is a shortest way to break a rule; [Walk] goes at random, far deeper. Both are
@@ -15,7 +15,7 @@
 //
 // An object of the model is what the API server would store, as JSON, and each content
 // exists once, so that two versions are compared by a pointer. A pass takes what its
-// process has in its caches and makes the Snapshot or Sight of it that the real
+// process has in its caches and makes the Snapshot of it that the real
 // controller would gather. The real Decide answers. Its actions become requests of the
 // model, one at a time, then the object as it shall be, as a patch with the real
 // controller's guards; the tasks of a node become calls to the model's hypervisor, one
@@ -23,10 +23,10 @@
 // may happen, and the process may stop. Since deciders are pure, what they answered is
 // remembered: a question is a comparable value, and most steps ask one that was asked.
 //
-// The drivers (agent.go, controller.go, controller_move.go) are not the shipped
+// The drivers (agent.go, prepare.go, controller.go, controller_move.go) are not the shipped
 // reconcilers: in which order those gather, act and store, which guards their patches
 // have, and that they read live what Snapshot.NeedsProof and NeedsEvidence of package vmi
-// and Sight.NeedsProof of package domain name, is restated here. Tests of vmictrl,
+// and Snapshot.NeedsProof of package plan name, is restated here. Tests of vmictrl,
 // migrationctrl and domainctrl, and internal/soak, run those.
 //
 // # The model
@@ -50,6 +50,9 @@
 //     fail, or be forgotten by the source's hypervisor, at any of them. Where guests
 //     arrive held the third is: target complete; and after it the source may run on,
 //     because its hypervisor has not heard of it.
+//   - Preparations: in each pass an agent prepares what plan.Preparations asks for. Files,
+//     and the domain made of them, are there or fail; sockets are there until the agent
+//     stops, or fail. A source that dials a target without them may reach nobody.
 //   - Nodes: cut off as a whole, or their agent alone; dead for good; their Node object
 //     deleted, or the node fenced, after that.
 //   - Time, in ticks of a minute: handoff.ActWithin is one, handoff.FenceAfter three.
@@ -61,7 +64,7 @@
 //     server and the webhooks refuse that is assumed here, and docs/security.md says
 //     what holds where they do not.
 //   - The hypervisor's answers are true. A launcher that lies about its guest is not
-//     modelled, nor is a hypervisor that does not answer (Sight.SilentSince).
+//     modelled, nor is a hypervisor that does not answer (Snapshot.SilentSince).
 //   - Evidence is true: a Node object is deleted, and a Pod of the guest gone, only if
 //     the guest does not run there any more. Whoever may delete Node objects may break it.
 //   - A call to a hypervisor ends within the tick after the one it began in, and an
@@ -91,6 +94,7 @@
 //   - the guest is not destroyed, nor its Pod deleted, unless its object was deleted, its
 //     node died, it ended by itself, or in a switch that broke off the only one who
 //     knew where it is was fenced;
+//   - a target says that it is ready only while it listens;
 //   - there is at most one launcher Pod; no start is carried out twice and no move
 //     attempted twice; the object is not let go while a Pod of it is left, or can
 //     still come from a request its own controller knows of;

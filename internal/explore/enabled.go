@@ -70,6 +70,10 @@ func (e *enabler) process(p uint8) {
 func (e *enabler) works(p uint8, pr *proc) {
 	e.add(works, p, uint8(slotVMI))
 	if p >= uint8(agentA) {
+		if pr.sees[slotVMI] != nil {
+			e.add(filesFail, p, 0)
+			e.add(listenFails, p, 0)
+		}
 		return
 	}
 	for s := slotMove1; s <= slotMove2; s++ {
@@ -151,6 +155,9 @@ func (e *enabler) hypervisor(n place) {
 			e.add(moveFails, who, 0)
 		}
 		e.add(moveBreaks, who, 0)
+		if node.job == jobAsked && !e.w.procs[agentOf(node.jobTo)].listens {
+			e.add(dialFails, who, 0) // its agent has started anew, and has not been heard of yet
+		}
 	}
 	if node.domain == incoming && !e.w.busy(n) {
 		e.add(cleans, who, 0)

@@ -129,6 +129,14 @@ func TestDeeds_Violations(t *testing.T) {
 				m.carry(w, request{verb: remove, slot: slotLauncher, uid: w.api[slotLauncher].uid})
 			},
 		},
+		"ready without sockets": {
+			script: runs + "user asks for m1\nuntil lease=Preparing", rule: "b is ready for the guest and does not listen",
+			do: func(m *machine, w *world) {
+				vmi := w.api[slotVMI].vmi.obj.DeepCopy()
+				leased(`{"version":1,"state":"Prepared","epoch":2,"holder":"a","target":"b","tag":"m1"}`)(vmi)
+				agents{m}.listen(w, agentB, w.api[slotVMI], sighted{write: m.known.guest(vmi)})
+			},
+		},
 		"a lease that cannot be read": {
 			script: "settle", rule: "the lease cannot be read",
 			do: func(m *machine, w *world) {

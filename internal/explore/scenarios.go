@@ -49,6 +49,8 @@ func Scenarios() []Scenario {
 		{Name: "boot, silent nodes", Faults: 2, lag: 1, allow: nodes.plus(answerLoss).many(timePassing, 4)},
 		{Name: "deletion", Start: runs, Faults: 2, lag: 2, allow: messages.plus(deletion, guestEnd)},
 		{Name: "move", Start: runs, Faults: 1, lag: 1, allow: messages.plus(moveWish)},
+		{Name: "boot, unprepared", Faults: 3, lag: 1, allow: budget{}.plus(crash, answerLoss, deletion).many(preparationFailure, 2)},
+		{Name: "move, unprepared", Start: moves, Faults: 2, lag: 1, allow: budget{}.plus(crash, cancellation).many(preparationFailure, 2)},
 		{Name: "move, long lag", Start: moves, Faults: 1, lag: 4, allow: budget{}.plus(moveFailure, moveBreak)},
 		{Name: "move, abort", Start: runs, Faults: 1, lag: 1, allow: budget{}.plus(moveWish, cancellation, moveFailure, moveBreak)},
 		{Name: "move, abort, two leaders", Start: moves, Faults: 1, lag: 1, allow: budget{}.plus(leaderChange, cancellation)},
@@ -70,8 +72,8 @@ func Scenarios() []Scenario {
 // Wild is the scenario of random walks: everything may happen, again and again, to a guest
 // that has begun to move. With holding, guests that move arrive held.
 func Wild(holding bool) Scenario {
-	all := messages.plus(leaderChange, deafness, cut, death, moveFailure, moveBreak, guestEnd, misplacement, cancellation, deletion)
-	for _, f := range []fault{crash, answerLoss, requestLoss, delay, relist, deafness, cut, moveFailure, moveBreak, misplacement, leaderChange} {
+	all := messages.plus(leaderChange, deafness, cut, death, moveFailure, moveBreak, guestEnd, misplacement, preparationFailure, cancellation, deletion)
+	for _, f := range []fault{crash, answerLoss, requestLoss, delay, relist, deafness, cut, moveFailure, moveBreak, misplacement, preparationFailure, leaderChange} {
 		all[f] = wildly
 	}
 	return Scenario{Name: "everything", Start: begins, Faults: wildly, holding: holding, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}

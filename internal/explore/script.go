@@ -10,14 +10,14 @@ import (
 // phrases are how scripts spell actions. WHO is a process or node, WHAT an object
 // or the number of a late request.
 var phrases = [doesCount]string{
-	sees: "WHO sees WHAT", works: "WHO works on WHAT", answered: "WHO is answered", answerLost: "WHO loses the answer",
+	sees: "WHO sees WHAT", works: "WHO works on WHAT", filesFail: "WHO works without files", listenFails: "WHO works without sockets", answered: "WHO is answered", answerLost: "WHO loses the answer",
 	requestLost: "WHO loses the request", requestLate: "WHO gives up a request that is late", timesOut: "WHO times out",
 	calls: "WHO makes the call", crashes: "WHO crashes", restarts: "WHO starts", restartsOld: "WHO starts from an old list",
 	relists: "WHO lists anew", relistsOld: "WHO lists anew from an old list", leads: "WHO becomes the leader", stepsDown: "WHO steps down",
 	lands: "late request NUMBER arrives", fades: "late request NUMBER never arrives",
 	callEnds: "hypervisor NODE carries out the call", callFades: "hypervisor NODE never hears it",
 	movesOn: "hypervisor NODE moves the guest on", moveFails: "hypervisor NODE fails to move the guest",
-	moveBreaks: "hypervisor NODE forgets the move", cleans: "hypervisor NODE drops what came of the move",
+	moveBreaks: "hypervisor NODE forgets the move", dialFails: "hypervisor NODE reaches nobody", cleans: "hypervisor NODE drops what came of the move",
 	guestEnds: "guest ends on NODE", binds: "scheduler puts WHAT on NODE", misplaces: "scheduler puts WHAT wrongly on NODE",
 	removes: "kubelet removes WHAT", evicts: "cluster evicts WHAT", collects: "cluster collects WHAT",
 	cutOff: "node NODE is cut off", deafens: "agent NODE is cut off", heals: "node NODE is connected again", dies: "node NODE dies",

@@ -85,7 +85,7 @@ func (m *machine) calm(w *world, turn int) (action, bool) {
 // calming reports whether an action belongs to a world without faults.
 func calming(w *world, a action) bool {
 	switch a.does {
-	case ticks, evicts, fades, callFades, moveFails, moveBreaks:
+	case ticks, evicts, fades, callFades, moveFails, moveBreaks, dialFails:
 		return false
 	case stepsDown:
 		return a.who == ctrl1

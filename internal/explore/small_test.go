@@ -17,6 +17,7 @@ var small = []struct {
 	{"restarts", 20_000, Scenario{lag: 1, Faults: 2, allow: budget{}.plus(oldList, crash)}},
 	{"deletion", 20_000, Scenario{lag: 1, allow: budget{}.plus(deletion)}},
 	{"move", 20_000, Scenario{lag: 1, Start: moves}},
+	{"move, unprepared", 20_000, Scenario{lag: 1, Faults: 1, Start: moves, allow: budget{}.plus(crash, preparationFailure)}},
 	{"switch", 20_000, Scenario{lag: 1, Faults: 1, Start: begins, allow: budget{}.plus(moveFailure, moveBreak)}},
 	{"switch, held", 20_000, Scenario{lag: 1, Faults: 1, Start: begins, holding: true, allow: budget{}.plus(moveFailure, moveBreak)}},
 	{"silent nodes", 20_000, Scenario{lag: 1, Faults: 1, Start: runs, allow: budget{}.plus(cut, death).many(timePassing, 5)}},

@@ -75,6 +75,8 @@ type proc struct {
 	moving bool
 	ended  recency
 	failed bool
+	// listens says that an agent has opened the sockets for a migration to its node.
+	listens bool
 }
 
 // stage is where a process is in its pass.

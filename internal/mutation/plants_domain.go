@@ -74,6 +74,18 @@ var nodes = []Plant{
 		Old: "if d.State == nil || d.MoveActive {\n\t\treturn false", New: "if d.State == nil {\n\t\treturn false",
 	},
 	{
+		Name: "a node prepares what only its own object says is its", File: "domain/plan/prepare.go", Package: "domain/plan", Run: "^TestPreparations_ForgedOwnership$",
+		Old: "if !s.alive() {", New: "if s.State != nil && !s.alive() {",
+	},
+	{
+		Name: "a target is ready and does not listen", File: "domain/plan/prepare.go", Package: "internal/explore", Run: "^TestSmall$/^move$",
+		Old: "if target {", New: "if target && !asked {",
+	},
+	{
+		Name: "a target is ready although it cannot listen", File: "domain/plan/prepare.go", Package: "internal/explore", Run: "^TestSmall$/^move,_unprepared$",
+		Old: "transport.PassageOf(s.VMI, s.Node), Needed: asked,", New: "transport.PassageOf(s.VMI, s.Node), Needed: !target,",
+	},
+	{
 		Name: "some tasks need no word from the API server", File: "domain/action/action.go", Package: "domain/plan", Run: "^TestDecide_StartsOnce$",
 		Old: "return a.Verb != Apply || a.Operation.Verb != domain.SetMetadata", New: "return a.Verb != Apply",
 	},
