@@ -3,7 +3,7 @@
 package convert
 
 import (
-	"errors"
+	"slices"
 	"strings"
 
 	"github.com/virtloom/virtloom/domain"
@@ -33,7 +33,8 @@ func (e *Error) Error() string {
 		b.WriteString(": " + e.Field)
 	}
 	b.WriteString(": " + e.Reason)
-	if e.Err != nil && !errors.Is(domain.ErrUnsupported, e.Err) && !errors.Is(domain.ErrInvalid, e.Err) {
+	// A sentinel alone adds nothing to the reason.
+	if e.Err != nil && !slices.Contains([]error{domain.ErrUnsupported, domain.ErrInvalid}, e.Err) {
 		b.WriteString(": " + e.Err.Error())
 	}
 	if e.Remedy != "" {

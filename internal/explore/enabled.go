@@ -150,20 +150,25 @@ func (e *enabler) hypervisor(n place) {
 		}
 	}
 	if node.job != noJob {
-		e.add(movesOn, who, 0)
-		if node.job != jobResumed || node.jobHeld {
-			e.add(moveFails, who, 0)
-		}
-		e.add(moveBreaks, who, 0)
-		if node.job == jobAsked && !e.w.procs[agentOf(node.jobTo)].listens {
-			e.add(dialFails, who, 0) // its agent has started anew, and has not been heard of yet
-		}
+		e.job(who, node)
 	}
 	if node.domain == incoming && !e.w.busy(n) {
 		e.add(cleans, who, 0)
 	}
 	if node.domain == running && !e.w.busy(n) {
 		e.add(guestEnds, who, 0)
+	}
+}
+
+// job is what may come of a move.
+func (e *enabler) job(who uint8, node *machineState) {
+	e.add(movesOn, who, 0)
+	if node.job != jobResumed || node.jobHeld {
+		e.add(moveFails, who, 0)
+	}
+	e.add(moveBreaks, who, 0)
+	if node.job == jobAsked && !e.w.procs[agentOf(node.jobTo)].listens {
+		e.add(dialFails, who, 0) // the agent of the target has stopped since it was ready
 	}
 }
 

@@ -31,15 +31,20 @@ func (s sight) prepare(in *plan.Snapshot) (listens bool) {
 	var todo []effects.Action
 	todo, in.PrepareError = plan.Preparations(*in)
 	for _, t := range todo {
-		switch {
-		case t.Verb == effects.Prepare && s.lacks == noFiles, t.Verb == effects.Listen && s.lacks == noSockets && t.Needed:
-			in.PrepareError = errNotPrepared
-		case t.Verb == effects.Prepare && (s.domain == noDomain || s.domain == ended):
-			in.Desired = definition(!s.holding)
-		case t.Verb == effects.Listen && s.lacks != noSockets:
-			in.Listening, listens = listening, true
+		fails := s.lacks == noFiles
+		if t.Verb == effects.Listen {
+			fails = s.lacks == noSockets
 		}
-		if t.Needed && in.PrepareError != nil {
+		switch {
+		case fails && (t.Needed || t.Verb == effects.Prepare):
+			in.PrepareError = errNotPrepared
+		case fails:
+		case t.Verb == effects.Listen:
+			in.Listening, listens = listening, true
+		case s.domain == noDomain || s.domain == ended:
+			in.Desired = definition(!s.holding)
+		}
+		if t.Needed && fails {
 			break
 		}
 	}
