@@ -17,11 +17,11 @@ import (
 )
 
 // floor measures how fast this machine is: n VMIs get a Pod each, and are set Scheduled when it runs,
-// by somebody who decides nothing. No controller needs less.
+// by a client that decides nothing. No controller needs less.
 func (b *bench) floor(ctx context.Context, n int) (Phase, error) {
 	p := Phase{Name: phaseFloor, N: n}
 	config := b.rig.Config(rig.UserController)
-	config.QPS = -1 // nobody is limited
+	config.QPS = -1 // unlimited
 	c, err := client.New(config, client.Options{Scheme: b.client.Scheme()})
 	if err != nil {
 		return p, err

@@ -92,7 +92,7 @@ func (b *bench) createMoves(ctx context.Context, n int, prefix string) error {
 	})
 }
 
-// createResting creates a guest that runs on the node, at rest: nobody has anything to do for it.
+// createResting creates a VMI that runs on the node, at rest: no component has anything to do for it.
 func (b *bench) createResting(ctx context.Context, i int, node string) error {
 	g := newGuest(i)
 	g.Labels[v1.NodeNameLabel] = node

@@ -68,7 +68,7 @@ func (r *Real) pauseServer(context.Context) (time.Duration, func(context.Context
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return 0, nil, err
 	}
-	// Nobody does anything meanwhile: a client would only wait.
+	// No other step happens meanwhile: a client would only wait.
 	time.Sleep(min(r.around(3*time.Second), 10*time.Second))
 	return 0, nothing, syscall.Kill(pid, syscall.SIGCONT)
 }
