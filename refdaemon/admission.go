@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
@@ -88,7 +88,7 @@ func (a *admission) config(ctx context.Context, user authenticationv1.UserInfo) 
 	c := admit.ConfigFrom(kv)
 	c.ReservedAnnotations = []string{handoff.Annotation}
 	c.Request = admit.Request{
-		Now: metav1.NewTime(clock.RealClock{}.Now()), FirmwareUUID: types.UID(uuid.NewString()), Privileged: a.privileged(user, kv),
+		Now: metav1.NewTime(clock.RealClock{}.Now()), FirmwareUUID: uuid.NewUUID(), Privileged: a.privileged(user, kv),
 	}
 	return c, nil
 }

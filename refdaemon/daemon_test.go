@@ -89,7 +89,7 @@ func (a *asking) write(t *testing.T, migrations string) {
 	}
 }
 
-// free is an address of loopback that nobody serves at.
+// free is an address of loopback that no program serves at.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 const (
@@ -40,7 +40,7 @@ func (d *libvirtDaemon) configure(base string) error {
 	})
 	keep = append(keep, "listen_tls = 0", "listen_tcp = 0", `unix_sock_rw_perms = "0700"`, fmt.Sprintf("unix_sock_dir = %q", d.dir))
 	if !slices.ContainsFunc(keep, func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "host_uuid") }) {
-		keep = append(keep, fmt.Sprintf("host_uuid = %q", uuid.NewString()))
+		keep = append(keep, fmt.Sprintf("host_uuid = %q", uuid.NewUUID()))
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err

@@ -74,7 +74,7 @@ func TestDevices_WithKubelet(t *testing.T) {
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("offered are %q, want %q", got, tc.want)
 			}
-			// Nothing to wait for is ready at once; nobody has asked for the others yet.
+			// Nothing to wait for is ready at once; the others have not been asked for yet.
 			if all.Ready() != (tc.want == nil) || len(mgr.all) != min(len(tc.want), 1) {
 				t.Errorf("ready: %t; %d parts run", all.Ready(), len(mgr.all))
 			}

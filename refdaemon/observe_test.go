@@ -129,7 +129,7 @@ func TestObservers_EscapeControlCharacters(t *testing.T) {
 }
 
 // scene is a control plane with a node with three guests, of which one moves, one waits, and
-// one stays; nobody is there to do anything about it.
+// one stays; no controller is there to do anything about it.
 type scene struct {
 	*rig.Rig
 	client.Client
@@ -365,8 +365,8 @@ func completes(t *testing.T, s *scene) {
 	}
 }
 
-// timeless is a result without the time at which it was found, and the deadline that a migration which nobody has looked at
-// yet has from then on.
+// timeless is a result without the time at which it was found, and the deadline that a migration which no controller has
+// looked at yet has from then on.
 func timeless(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	var result map[string]any

@@ -21,16 +21,10 @@ const endedGrace = 1
 // and never fails: for an object with an invalid lease or phase, the plan reports that and
 // takes no action.
 func Decide(s Snapshot, now time.Time) Plan {
-	s.Config = s.Config.complete()
-	d := &decision{Snapshot: s, now: now, plan: Plan{VMI: s.VMI.DeepCopy()}}
-	lease, err := handoff.Of(s.VMI)
-	if err != nil {
-		d.misunderstood(ReasonInvalidLease, err.Error())
+	d := newDecision(s, now)
+	if d.lost != nil {
 		return d.plan
 	}
-	d.lease, d.next = lease, lease
-	d.pod = s.Launcher()
-
 	d.claim()
 	d.act()
 	statusFields{d}.update()
@@ -57,6 +51,20 @@ type decision struct {
 	plugged map[string]pluggedState
 	// lost is why the object is invalid; nil if it is valid.
 	lost *Wait
+}
+
+// newDecision returns a decision without results; that of an object with an invalid lease is final.
+func newDecision(s Snapshot, now time.Time) *decision {
+	s.Config = s.Config.complete()
+	d := &decision{Snapshot: s, now: now, plan: Plan{VMI: s.VMI.DeepCopy()}}
+	lease, err := handoff.Of(s.VMI)
+	if err != nil {
+		d.misunderstood(ReasonInvalidLease, err.Error())
+		return d
+	}
+	d.lease, d.next = lease, lease
+	d.pod = s.Launcher()
+	return d
 }
 
 // claim sets on a new object the fields that KubeVirt's mutating webhook sets, where there is

@@ -5,6 +5,7 @@ package vmi
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -93,6 +94,22 @@ func (d *decision) phase() {
 		d.misunderstood(ReasonUnknownPhase, fmt.Sprintf(
 			"VirtualMachineInstance %s/%s: status.phase %q is unknown; correct it or delete the object", d.VMI.Namespace, d.VMI.Name, now))
 	}
+}
+
+// Scheduling returns the VMI as if its phase Scheduling, which a VMI with a Pod enters next, had been stored at that
+// time; nil if the VMI does not enter it. A controller that passes the result to [Decide] stores this transition and
+// the next one in one write.
+func Scheduling(s Snapshot, at time.Time) *v1.VirtualMachineInstance {
+	d := newDecision(s, at)
+	if d.lost != nil || !unprocessed(s.VMI) {
+		return nil
+	}
+	d.claim()
+	d.phase()
+	if d.plan.VMI.Status.Phase != v1.Scheduling {
+		return nil
+	}
+	return d.plan.VMI
 }
 
 func (d *decision) hasPod() bool   { return d.pod != nil }

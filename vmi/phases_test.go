@@ -198,7 +198,29 @@ func examine(s vmi.Snapshot) string {
 			return "a guest that has ended becomes " + string(plan.VMI.Status.Phase)
 		}
 	}
+	if wrong := skipped(s, plan); wrong != "" {
+		return wrong
+	}
 	return repeated(s, plan)
+}
+
+// skipped returns the difference between the handoff after [vmi.Scheduling] and after that phase was stored, or "".
+func skipped(s vmi.Snapshot, plan vmi.Plan) string {
+	was, next := s.VMI.Status.Phase, vmi.Scheduling(s, now)
+	if enters := (was == "" || was == v1.Pending) && plan.VMI.Status.Phase == v1.Scheduling; enters != (next != nil) {
+		return "it enters Scheduling, or does not, unlike in the result of Scheduling"
+	}
+	if next == nil {
+		return ""
+	}
+	s.VMI = plan.VMI
+	want := vmi.Decide(s, now)
+	s.VMI = next
+	got := vmi.Decide(s, now)
+	if want.VMI.Status.Phase != v1.Scheduled && got.VMI.Status.Phase != v1.Scheduled {
+		return ""
+	}
+	return cmp.Diff(want, got)
 }
 
 // repeated returns the difference of a second decision on the stored result, or "".

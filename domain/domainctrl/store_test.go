@@ -36,7 +36,7 @@ func (c *crossed) Patch(ctx context.Context, o client.Object, p client.Patch, op
 	return err
 }
 
-// reports makes the agent restore the lost LiveMigratable condition, while somebody else writes the
+// reports makes the agent restore the lost LiveMigratable condition, while another client writes the
 // object.
 func (p *pair) reports(t *testing.T, other func(vmi *v1.VirtualMachineInstance)) (*v1.VirtualMachineInstance, []error) {
 	t.Helper()

@@ -296,7 +296,7 @@ func helpedByPostCopy(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// writesTwice lets somebody else write each object right before the agent does, so that
+// writesTwice lets another client write each object right before the agent does, so that
 // each of its writes conflicts once.
 type writesTwice struct {
 	client.Client

@@ -3,9 +3,10 @@
 package domaintest
 
 import (
+	"fmt"
+	"hash/crc32"
 	"testing"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
 
@@ -48,7 +49,7 @@ func DriverOf(h *memory.Hypervisor) Driver {
 // Definition returns a domain that is valid in memory, for [Driver].Definition.
 func Definition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
-	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
+	id := fmt.Sprintf("00000000-0000-4000-8000-%012x", crc32.ChecksumIEEE([]byte(name)))
 	d := &libvirtxml.Domain{
 		Type: "qemu", Name: name, UUID: id, Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
 		Devices: &libvirtxml.DomainDeviceList{},

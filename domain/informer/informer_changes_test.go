@@ -59,7 +59,7 @@ func TestInformerWatch_MergesChanges(t *testing.T) {
 		wants := func(want ...string) {
 			in.Helper()
 			got := fetch(ch)
-			slices.Sort(got) // questions about different domains wait for nobody
+			slices.Sort(got) // reads of different domains do not wait for each other
 			if diff := cmp.Diff(want, got); diff != "" {
 				in.Errorf("changes (-want +got):\n%s", diff)
 			}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
@@ -40,7 +40,7 @@ func (c *migrator) MigrateTelling(ctx context.Context, req domain.MigrationReque
 		return err
 	}
 	if wire.Id = string(req.Migration); wire.Id == "" || req.Resume {
-		wire.Id = uuid.NewString()
+		wire.Id = string(uuid.NewUUID())
 	}
 	wire.ProgressInterval = int64(every)
 	// The end of ctx cancels the migration, whose result is awaited.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
@@ -36,18 +34,9 @@ func open(t testing.TB, uri string, o libvirt.Options) *libvirt.Driver {
 // testDefinition is a domain for libvirt's test driver.
 func testDefinition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
-	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
-	d := &libvirtxml.Domain{
-		Type: "test", Name: name, UUID: id,
-		Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
-		VCPU:   &libvirtxml.DomainVCPU{Value: 1},
-		OS:     &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Type: "hvm"}},
-
-		Devices: &libvirtxml.DomainDeviceList{},
-	}
-	if err := domain.PutMetadata(d, domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}); err != nil {
-		t.Fatal(err)
-	}
+	d := domaintest.Definition(t, name)
+	d.Type, d.VCPU = "test", &libvirtxml.DomainVCPU{Value: 1}
+	d.OS = &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Type: "hvm"}}
 	return d
 }
 

@@ -7,6 +7,7 @@ package libvirt_test
 import (
 	"bytes"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,7 +105,7 @@ func guest(name string) *v1.VirtualMachineInstance {
 	memory := resource.MustParse("96Mi")
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "test", Name: name, UID: types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()),
+			Namespace: "test", Name: name, UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012x", crc32.ChecksumIEEE([]byte(name)))),
 		},
 		Spec: v1.VirtualMachineInstanceSpec{
 			Domain: v1.DomainSpec{

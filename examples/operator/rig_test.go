@@ -57,7 +57,7 @@ func TestDesktop_Lifecycle(t *testing.T) {
 		t.Errorf("%d Pods, the first is %+v; want one with the container of the seat", len(pods.Items), pods.Items)
 	}
 	must(t, c.Delete(ctx, desktop, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	// Nobody has accepted the guest, so that it goes at once.
+	// No node has accepted the VMI, so it is removed at once.
 	until(t, "nothing is left", func(ctx context.Context) (bool, error) {
 		var guests v1.VirtualMachineInstanceList
 		if err := c.List(ctx, &guests); err != nil {

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,31 +17,8 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/measure/measuretest"
 )
-
-// gathered renders the series of a registry by name and labels; of a histogram the count and the sum.
-func gathered(t *testing.T, r *prometheus.Registry) map[string]string {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetName()+"="+l.GetValue())
-			}
-			value := fmt.Sprint(m.GetGauge().GetValue() + m.GetCounter().GetValue())
-			if h := m.GetHistogram(); h != nil {
-				value = fmt.Sprintf("%d in %vs", h.GetSampleCount(), h.GetSampleSum())
-			}
-			out[f.GetName()+" "+strings.Join(labels, " ")] = value
-		}
-	}
-	return out
-}
 
 // story takes a gate through everything that its observer and spans record.
 func story(ctx context.Context, t *testing.T, s *scene, broken *bool) {
@@ -66,8 +41,7 @@ func story(ctx context.Context, t *testing.T, s *scene, broken *bool) {
 }
 
 func TestMetrics_EveryWrite(t *testing.T) {
-	m, r := expectationsctrl.NewMetrics("vmi"), prometheus.NewPedanticRegistry()
-	r.MustRegister(m, expectationsctrl.NewMetrics("migration"))
+	m := expectationsctrl.NewMetrics("vmi")
 	broken := false
 	s := newScene(t, setup{observer: m, faults: interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -91,7 +65,7 @@ func TestMetrics_EveryWrite(t *testing.T) {
 		"virtloom_expectations_live_reads_total controller=vmi result=absent":      "1",
 		"virtloom_expectations_live_reads_total controller=vmi result=found":       "1",
 	}
-	if diff := cmp.Diff(want, gathered(t, r)); diff != "" {
+	if diff := cmp.Diff(want, measuretest.Gathered(t, m, expectationsctrl.NewMetrics("migration"))); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }

@@ -66,7 +66,7 @@ func TestContainerfile_Invalid(t *testing.T) {
 	}
 }
 
-// tree makes a folder with one image, by somebody at some time.
+// tree makes a folder with one image, whose files have any owner and that time.
 func tree(t *testing.T, when time.Time) options {
 	t.Helper()
 	dir := t.TempDir()

@@ -103,7 +103,7 @@ var edges = map[string][]string{
 	"domain/domaintest":          {"domain", "domain/guestagent", "domain/memory", "domain/stats", "domain/transport"},
 }
 
-// above are the folders whose packages may import whatever they like: nobody imports them but each other.
+// above are the folders whose packages may import whatever they like: only they import each other.
 var above = []string{
 	"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture", "migration/internal/migrationworld",
 	"vmi/internal/vmifixture",

@@ -73,7 +73,7 @@ type modfile struct {
 }
 
 // What a go.mod replaces holds for that module alone: whoever imports a package of ours would get something else than what was
-// tested. Kubernetes' own programs cannot be built without replacements, which are in a module that nobody imports.
+// tested. Kubernetes' own programs cannot be built without replacements, which are in a module that is never imported.
 func TestModule_NoReplaceOrRetract(t *testing.T) {
 	for _, name := range files(t) {
 		if filepath.Base(name) != "go.mod" {

@@ -13,15 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/rig"
-	"github.com/virtloom/virtloom/template"
 )
 
 // floor measures how fast this machine is: n VMIs get a Pod each, and are set Scheduled when it runs,
-// by somebody who decides nothing. No controller needs less.
+// by a client that decides nothing. No controller needs less.
 func (b *bench) floor(ctx context.Context, n int) (Phase, error) {
 	p := Phase{Name: phaseFloor, N: n}
 	config := b.rig.Config(rig.UserController)
-	config.QPS = -1 // nobody is limited
+	config.QPS = -1 // unlimited
 	c, err := client.New(config, client.Options{Scheme: b.client.Scheme()})
 	if err != nil {
 		return p, err
@@ -37,7 +36,11 @@ func (b *bench) floor(ctx context.Context, n int) (Phase, error) {
 		work.Go(func() error { return b.schedule(ctx, c, running, n) })
 	}
 	work.Go(func() error {
-		return atOnce(ctx, n, func(ctx context.Context, i int) error { return b.createWithPod(ctx, c, i) })
+		return atOnce(ctx, n, func(ctx context.Context, i int) error {
+			b.rec.note(guestCreated, guestName(i), time.Now())
+			_, err := b.createWithPod(ctx, c, newGuest(i))
+			return err
+		})
 	})
 	if err := work.Wait(); err != nil {
 		return p, err
@@ -54,20 +57,6 @@ func (b *bench) floor(ctx context.Context, n int) (Phase, error) {
 	p.add(serverCPU, (serverAfter - server).Seconds(), "s")
 	p.add(planeCPU, (planeAfter - plane).Seconds(), "s")
 	return p, nil
-}
-
-// createWithPod creates a guest and its Pod.
-func (b *bench) createWithPod(ctx context.Context, c client.Client, i int) error {
-	g := newGuest(i)
-	b.rec.note(guestCreated, g.Name, time.Now())
-	if err := b.client.Create(ctx, g); err != nil {
-		return err
-	}
-	pod, err := template.Default().Launcher(template.Input{VMI: g, Config: template.Config{LauncherImage: launcherImage}})
-	if err != nil {
-		return err
-	}
-	return c.Create(ctx, pod)
 }
 
 // schedule sets VMIs whose Pods run Scheduled, until all n are.

@@ -92,7 +92,20 @@ func (b *bench) createMoves(ctx context.Context, n int, prefix string) error {
 	})
 }
 
-// createResting creates a guest that runs on the node, at rest: nobody has anything to do for it.
+// createWithPod creates a VMI, and with c its Pod, on the VMI's node if it has one.
+func (b *bench) createWithPod(ctx context.Context, c client.Client, g *v1.VirtualMachineInstance) (*corev1.Pod, error) {
+	if err := b.client.Create(ctx, g); err != nil {
+		return nil, err
+	}
+	pod, err := template.Default().Launcher(template.Input{VMI: g, Config: template.Config{LauncherImage: launcherImage}})
+	if err != nil {
+		return nil, err
+	}
+	pod.Spec.NodeName = g.Status.NodeName
+	return pod, c.Create(ctx, pod)
+}
+
+// createResting creates a VMI that runs on the node, at rest: no component has anything to do for it.
 func (b *bench) createResting(ctx context.Context, i int, node string) error {
 	g := newGuest(i)
 	g.Labels[v1.NodeNameLabel] = node
@@ -104,15 +117,8 @@ func (b *bench) createResting(ctx context.Context, i int, node string) error {
 	if err := handoff.Put(g, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: node}); err != nil {
 		return err
 	}
-	if err := b.client.Create(ctx, g); err != nil {
-		return err
-	}
-	pod, err := template.Default().Launcher(template.Input{VMI: g, Config: template.Config{LauncherImage: launcherImage}})
+	pod, err := b.createWithPod(ctx, b.client, g)
 	if err != nil {
-		return err
-	}
-	pod.Spec.NodeName = node
-	if err := b.client.Create(ctx, pod); err != nil {
 		return err
 	}
 	// The gate is open, as it is once a guest has been seen to run.

@@ -94,7 +94,7 @@ func (b *bench) handOffs(p *Phase) {
 }
 
 // wait lets n migrations wait for few slots, looks at the first that get one, and then at how little
-// is done while nobody gets one.
+// is done while none gets one.
 func (b *bench) wait(ctx context.Context, n int) (Phase, error) {
 	p := Phase{Name: phaseWaiting, N: n}
 	b.moves.Store(int64(waitMove))

@@ -40,7 +40,7 @@ type recorder struct {
 	hooks map[stage]func(object string)
 }
 
-// await is somebody who waits until so many objects have reached a stage.
+// await is a caller that waits until so many objects have reached a stage.
 type await struct {
 	stage stage
 	n     int

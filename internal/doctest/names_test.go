@@ -41,7 +41,7 @@ var (
 	folder   = regexp.MustCompile(`^(?:\./)?((?:expectations|template|vmi|migration|handoff|domain|refdaemon|examples|internal|hack|docs|tools)(?:/[\w.-]+)+)/?$`)
 )
 
-// unknown is what a document mentions and nobody has.
+// unknown is what a document mentions and does not exist.
 func (k known) unknown(d document) []mention {
 	var out []mention
 	check := func(ok bool, what, name string) {

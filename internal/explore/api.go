@@ -105,7 +105,7 @@ func (w *world) vanish(o *object) *object {
 	return &n
 }
 
-// orphan marks requests under way as remembered by nobody.
+// orphan marks requests under way as remembered by no process.
 func (w *world) orphan(which func(request) bool) {
 	late := append([]request(nil), w.late...)
 	for i := range late {

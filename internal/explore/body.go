@@ -80,7 +80,7 @@ func (c *memo[K, V]) of(k K, compute func() V) V {
 	return v
 }
 
-// moment replaces times that nobody reads to decide.
+// moment replaces times that no decision reads.
 var moment = metav1.NewTime(epochOfTime)
 
 // guest returns the one value for what the object says. When conditions and phases of a
@@ -201,7 +201,7 @@ func movingOf(o *object) moving {
 	return moving{o.move, o.deleting}
 }
 
-// place of a Pod, as far as anybody reads it; without a UID there is none.
+// place of a Pod, as far as it is read; without a UID there is none.
 type podKey struct {
 	uid             uint8
 	node            place

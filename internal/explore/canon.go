@@ -11,7 +11,7 @@ type key struct{ a, b uint64 }
 
 // canon computes keys. Of resourceVersions only the order counts, so each is
 // replaced by its rank among all that the state remembers: states that differ by
-// writes nobody knows of any more are one.
+// writes that no process remembers are one.
 type canon struct {
 	words []uint64
 	// at are the places in words that hold a resourceVersion, at their low end.

@@ -98,7 +98,7 @@
 //   - there is at most one launcher Pod; no start is carried out twice and no move
 //     attempted twice; the object is not let go while a Pod of it is left, or can
 //     still come from a request its own controller knows of;
-//   - the lease never says that nobody has a guest that lives, and it can be read;
+//   - the lease never says that no node has a guest that lives, and it can be read;
 //   - a lease that waits has a deadline in the future, or there is something to do, or to
 //     look at again, for whoever has the turn.
 //
@@ -117,7 +117,7 @@
 // lies deeper only the random walks and the samples that are let settle reach. The state
 // of real objects is larger than one made up for the purpose, so that fewer are seen. Delivering an event is followed by a
 // step of the process that got it: delivering earlier would make no difference, for
-// nobody else sees what a process has in its caches. States that differ only in the
+// no other process sees its caches. States that differ only in the
 // numbers of resourceVersions, not in their order, are one.
 //
 // # Scripts

@@ -69,7 +69,7 @@ func (k *memory) patched(p patchKey) *guest {
 			return nil
 		}
 		have := p.have.instance(1, p.deleting)
-		have.ResourceVersion = "2" // it is asked only if somebody has written in between
+		have.ResourceVersion = "2" // it is asked only if another client has written in between
 		text, err := ops.Apply([]byte(encode(have)))
 		if err != nil {
 			return nil

@@ -71,7 +71,7 @@ func (w *world) giveUp(l handoff.Lease) {
 	}
 }
 
-// judgeLease looks whether the lease says that nobody has a guest that lives.
+// judgeLease looks whether the lease says that no node has a guest that lives.
 func (m rules) judgeLease(w *world) {
 	if w.past.seat == nowhere {
 		return
@@ -92,7 +92,7 @@ func (m rules) judgeLease(w *world) {
 	}
 }
 
-// judgeTurn looks whether somebody can go on: a lease that waits has a deadline
+// judgeTurn looks whether a process can go on: a lease that waits has a deadline
 // that is yet to come, or there is something to do for those who have the turn.
 func (m rules) judgeTurn(w *world) {
 	v := w.api[slotVMI]
@@ -190,8 +190,8 @@ func (m rules) judgeRemoval(w *world, pod *object) {
 }
 
 // judgeLetGo looks whether the object is about to be let go too early. What
-// another process, or one that has lost its memory, had on its way by then nobody
-// can know; the garbage collector finds it.
+// another process, or one that has lost its memory, had on its way by then
+// cannot be known; the garbage collector finds it.
 func (m rules) judgeLetGo(w *world, r request) {
 	v := w.api[slotVMI]
 	if r.slot != slotVMI || r.verb != update || r.want.vmi.finalizer || r.from.vmi == nil || !r.from.vmi.finalizer || v == nil || !v.vmi.finalizer {

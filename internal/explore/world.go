@@ -128,7 +128,7 @@ type request struct {
 	want   *object
 	guards guards
 	by     int8
-	// orphan says that nobody can be blamed for it: the process that sent it has
+	// orphan says that no process can be blamed for it: the process that sent it has
 	// lost its memory, or it asks for a name that was taken meanwhile, so that the
 	// process may take the other object for its own.
 	orphan bool

@@ -3,17 +3,15 @@
 package refcluster
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/virtloom/virtloom/internal/rig"
@@ -115,27 +113,18 @@ func (c *Controller) Metrics(ctx context.Context) (map[string]float64, error) {
 
 // sums adds metrics up over their labels.
 func sums(text []byte) (map[string]float64, error) {
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("metrics of the controller: %w", err)
-	}
 	out := map[string]float64{}
-	for name, f := range families {
-		for _, m := range f.GetMetric() {
-			out[name] += valueOf(m)
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0][0] == '#' {
+			continue
 		}
+		name, _, _ := strings.Cut(words[0], "{")
+		value, err := strconv.ParseFloat(words[len(words)-1], 64)
+		if err != nil {
+			return nil, fmt.Errorf("metrics of the controller: %q: %w", line, err)
+		}
+		out[name] += value
 	}
 	return out, nil
-}
-
-func valueOf(m *dto.Metric) float64 {
-	switch {
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	default:
-		return m.Untyped.GetValue()
-	}
 }

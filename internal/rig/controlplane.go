@@ -89,7 +89,7 @@ func (r controlPlane) startAPIServer(ctx context.Context) error {
 			"--etcd-servers=http://127.0.0.1:"+r.ports.etcd, "--advertise-address=127.0.0.1",
 			"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
 			"--client-ca-file="+authority, "--authorization-mode=RBAC", "--allow-privileged=true",
-			// Nobody comes through a proxy here, but the other servers complain every minute while
+			// No client comes through a proxy here, but the other servers complain every minute while
 			// there is no authority for one.
 			"--requestheader-client-ca-file="+authority, "--requestheader-allowed-names=front-proxy",
 			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",

@@ -29,7 +29,7 @@ func groupsOf(user string) []string {
 }
 
 // installPermissions gives virtloom's daemons their rights, and waits until they have them. The
-// policies among them are in force a moment later, which nobody who keeps to them notices.
+// policies among them are in force a moment later, which no client that keeps to them notices.
 func (r controlPlane) installPermissions(ctx context.Context) error {
 	objects, err := rbac.Manifests()
 	if err != nil {

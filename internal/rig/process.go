@@ -142,7 +142,7 @@ func (p *process) stop(grace time.Duration) error {
 	return err
 }
 
-// signal reaches the whole process group; that nobody is left in it is no error.
+// signal reaches the whole process group; that no process is left in it is no error.
 func (p *process) signal(s syscall.Signal) error {
 	if err := syscall.Kill(-p.Pid(), s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("signal %s (process %d): %w", p.name, p.Pid(), err)

@@ -76,7 +76,7 @@ func probe(ctx context.Context, client *http.Client, url string) error {
 	return errors.Join(fmt.Errorf("%s: %s: %s", url, response.Status, body), err)
 }
 
-// FreePorts finds ports of loopback that nobody listens on. They are free when it looks; another
+// FreePorts finds ports of loopback that no program listens on. They are free when it looks; another
 // program may be quicker to take one, see lostPort.
 func FreePorts(n int) ([]string, error) {
 	found := make([]string, 0, n)

@@ -106,7 +106,7 @@ func processesOf(t *testing.T, dir string) []string {
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended, or belongs to somebody else
+			continue // it has ended, or belongs to another user
 		}
 		if bytes.Contains(append([]byte{0}, environ...), []byte("\x00VIRTLOOM_RIG="+dir+"\x00")) {
 			found = append(found, filepath.Dir(file))

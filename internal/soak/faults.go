@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/internal/memapi"
 )
 
@@ -100,9 +98,7 @@ func (f *fates) event() (late time.Duration, lost bool) {
 type trouble struct {
 	name   string
 	weight int
-	// do lets it go wrong and returns what undoes it, after how long; nil if nothing is left to undo. An empty word
-	// says that it could not.
-	do func(mishaps, context.Context) (what string, after time.Duration, undo func(context.Context) error)
+	do     func(mishaps, context.Context) incident
 }
 
 var troubles = []trouble{
@@ -111,11 +107,11 @@ var troubles = []trouble{
 	{"power off a node", 8, mishaps.powerOff},
 	{"cut an agent off", 12, mishaps.cutAgent},
 	{"break watches", 14, mishaps.breakWatches},
-	{"disconnect a hypervisor", 10, mishaps.disconnect},
-	{"let calls fail", 14, mishaps.failCalls},
+	{"disconnect a hypervisor", 10, func(w mishaps, _ context.Context) incident { return w.disconnect(w.live(), time.Minute) }},
+	{"let calls fail", 14, func(w mishaps, _ context.Context) incident { return w.failCalls(w.live(), 2*time.Minute) }},
 	{"lose hypervisor events", 8, mishaps.loseEvents},
-	{"break a migration's link", 12, mishaps.breakLink},
-	{"end a guest", 6, mishaps.endGuest},
+	{"break a migration's link", 12, func(w mishaps, _ context.Context) incident { return w.breakLink(w.live(), w.live(), 3*time.Minute) }},
+	{"end a guest", 6, func(w mishaps, ctx context.Context) incident { return w.endGuest(ctx, w.live()) }},
 }
 
 // mishaps are what goes wrong in a world.
@@ -124,28 +120,13 @@ type mishaps struct{ *World }
 // misfortune lets one thing go wrong.
 func (w mishaps) misfortune(ctx context.Context) (after time.Duration, undo func(context.Context) error) {
 	t := pick(troubles, func(t trouble) int { return t.weight }, w.choose)
-	what, after, undo := t.do(w, ctx)
-	if what == "" {
+	i := t.do(w, ctx)
+	if i.what == "" {
 		return 0, nil
 	}
 	w.faulted[t.name]++
-	w.note("fault: %s: %s", t.name, what)
-	return after, undo
-}
-
-// pick chooses one of all by their weights; choose is a number below its argument.
-func pick[T any](all []T, weight func(T) int, choose func(int) int) (one T) {
-	sum := 0
-	for _, one = range all {
-		sum += weight(one)
-	}
-	n := choose(sum)
-	for _, one = range all {
-		if n -= weight(one); n < 0 {
-			break
-		}
-	}
-	return one
+	w.note("fault: %s: %s", t.name, i.what)
+	return i.after, i.undo
 }
 
 // live is a node with power, whose agent is not down for another reason; nil if there is none.
@@ -157,32 +138,32 @@ func (w mishaps) live() *node {
 	return up[w.choose(len(up))]
 }
 
-func (w mishaps) killController(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) killController(context.Context) incident {
 	if w.ctl == nil || !w.ctl.started() {
-		return "", 0, nil
+		return incident{}
 	}
 	w.ctl.kill()
 	w.others = append(w.others, w.ctl.process)
 	w.ctl = nil
-	return "it", w.around(10 * time.Second), func(context.Context) error { return w.startController() }
+	return incident{"it", w.around(10 * time.Second), func(context.Context) error { return w.startController() }}
 }
 
-func (w mishaps) killAgent(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) killAgent(context.Context) incident {
 	n := w.live()
 	if n == nil {
-		return "", 0, nil
+		return incident{}
 	}
 	n.agent.kill()
 	w.others = append(w.others, n.agent)
 	ended := n.agent
 	n.agent = nil
-	return n.name, w.around(20 * time.Second), func(context.Context) error {
+	return incident{n.name, w.around(20 * time.Second), func(context.Context) error {
 		if !n.up {
 			return nil
 		}
 		w.await(ended)
 		return w.startAgent(n)
-	}
+	}}
 }
 
 // await waits for the end of a process: the next one of a node takes its lock.
@@ -193,15 +174,15 @@ func (w mishaps) await(p *process) {
 	}
 }
 
-func (w mishaps) powerOff(ctx context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) powerOff(ctx context.Context) incident {
 	n := w.live()
 	if n == nil {
-		return "", 0, nil
+		return incident{}
 	}
 	ended := n.agent
 	if err := n.die(ctx); err != nil {
 		w.fail(fmt.Errorf("power off %s: %w", n.name, err))
-		return "", 0, nil
+		return incident{}
 	}
 	w.others = append(w.others, ended)
 	n.agent = nil
@@ -213,127 +194,51 @@ func (w mishaps) powerOff(ctx context.Context) (string, time.Duration, func(cont
 			w.fail(err)
 		}
 	}
-	return what, time.Minute + w.around(6*time.Minute), func(ctx context.Context) error {
+	return incident{what, time.Minute + w.around(6*time.Minute), func(ctx context.Context) error {
 		w.await(ended)
 		n.up, n.booted = true, time.Now()
 		n.reachable(true)
 		w.note("%s boots", n.name)
 		return errors.Join(w.rest.register(ctx, n), w.rest.boot(ctx, n), w.startAgent(n))
-	}
+	}}
 }
 
-func (w mishaps) cutAgent(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) cutAgent(context.Context) incident {
 	n := w.live()
 	if n == nil {
-		return "", 0, nil
+		return incident{}
 	}
 	p := n.agent
 	p.access.Cut(true)
 	after := w.around(5 * time.Minute)
-	return fmt.Sprintf("%s for %s", n.name, after.Round(time.Second)), after, func(context.Context) error {
+	return incident{fmt.Sprintf("%s for %s", n.name, after.Round(time.Second)), after, func(context.Context) error {
 		if n.agent == p { // a killed one stays cut off
 			p.access.Cut(false)
 		}
 		return nil
-	}
+	}}
 }
 
-func (w mishaps) breakWatches(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) breakWatches(context.Context) incident {
 	if n := w.live(); n != nil && w.choose(2) == 0 {
 		n.agent.access.BreakWatches()
-		return n.name, 0, nil
+		return incident{what: n.name}
 	}
 	if w.ctl == nil {
-		return "", 0, nil
+		return incident{}
 	}
 	w.ctl.access.BreakWatches()
-	return "the controller", 0, nil
+	return incident{what: "the controller"}
 }
 
-func (w mishaps) disconnect(context.Context) (string, time.Duration, func(context.Context) error) {
+func (w mishaps) loseEvents(context.Context) incident {
 	n := w.live()
 	if n == nil {
-		return "", 0, nil
-	}
-	n.hypervisor.Disconnect()
-	return n.name, w.around(time.Minute), func(context.Context) error {
-		n.hypervisor.Reconnect()
-		return nil
-	}
-}
-
-var errByChance = errors.New("it failed by chance")
-
-func (w mishaps) failCalls(context.Context) (string, time.Duration, func(context.Context) error) {
-	n := w.live()
-	if n == nil {
-		return "", 0, nil
-	}
-	verbs := []domain.Verb{domain.Start, domain.Destroy, domain.Undefine, domain.Shutdown, domain.AttachDevice, domain.DetachDevice, domain.SetVCPUs, "Migrate"}
-	f := memory.Fault{
-		Call: string(verbs[w.choose(len(verbs))]), Times: 1 + w.choose(3), Err: errByChance, AfterEffect: w.choose(2) == 0,
-	}
-	remove := n.hypervisor.Inject(f)
-	return fmt.Sprintf("%d of %s on %s, after effect %v", f.Times, f.Call, n.name, f.AfterEffect), 2 * time.Minute, func(context.Context) error {
-		remove()
-		return nil
-	}
-}
-
-func (w mishaps) loseEvents(context.Context) (string, time.Duration, func(context.Context) error) {
-	n := w.live()
-	if n == nil {
-		return "", 0, nil
+		return incident{}
 	}
 	n.hypervisor.LoseEvents(true)
-	return n.name, w.around(2 * time.Minute), func(context.Context) error {
+	return incident{n.name, w.around(2 * time.Minute), func(context.Context) error {
 		n.hypervisor.LoseEvents(false)
 		return nil
-	}
-}
-
-// breakLink lets the way between two nodes break, at once or at the worst moment of the next migration.
-func (w mishaps) breakLink(context.Context) (string, time.Duration, func(context.Context) error) {
-	from, to := w.live(), w.live()
-	if from == nil || from == to {
-		return "", 0, nil
-	}
-	l, how := from.hypervisor.Link(to.uri()), "now"
-	switch w.choose(4) {
-	case 0:
-		l.Cut()
-	case 1:
-		how = "at the next switch, when the guest has come"
-		l.CutAtSwitch(true)
-	case 2:
-		how = "at the next switch, before the guest has come"
-		l.CutAtSwitch(false)
-	default:
-		how = "at the next switch, and with it the answer"
-		l.LoseAnswer()
-	}
-	return fmt.Sprintf("from %s to %s, %s", from.name, to.name, how), w.around(3 * time.Minute), func(context.Context) error {
-		if to.up {
-			l.Restore()
-		}
-		return nil
-	}
-}
-
-// endGuest lets a guest end by itself.
-func (w mishaps) endGuest(ctx context.Context) (string, time.Duration, func(context.Context) error) {
-	n := w.live()
-	if n == nil {
-		return "", 0, nil
-	}
-	all, err := n.hypervisor.List(ctx)
-	all = slices.DeleteFunc(all, func(s domain.State) bool { return s.Status != domain.StatusRunning })
-	if err != nil || len(all) == 0 {
-		return "", 0, nil
-	}
-	name := all[w.choose(len(all))].Name
-	if err := n.hypervisor.Apply(ctx, domain.Operation{Verb: domain.Shutdown, Domain: name}); err != nil {
-		return "", 0, nil
-	}
-	return name + " on " + n.name, 0, nil
+	}}
 }

@@ -62,9 +62,9 @@ type Real struct {
 	user   *User
 	nodes  []*node
 	daemon *daemon
-	rnd    *rand.Rand
-	begun  time.Time
-	ops    int
+	chance
+	begun time.Time
+	ops   int
 	// lives is how many controllers there were.
 	lives   int
 	faulted map[string]int
@@ -73,7 +73,7 @@ type Real struct {
 
 // NewReal starts everything.
 func NewReal(ctx context.Context, o RealOptions) (_ *Real, err error) {
-	r := &Real{o: o, rnd: rand.New(rand.NewPCG(o.Seed, 1)), faulted: map[string]int{}}
+	r := &Real{o: o, chance: newChance(o.Seed, 1), faulted: map[string]int{}}
 	if r.dir, err = os.MkdirTemp("", "virtloom-soak-"); err != nil {
 		return nil, err
 	}
@@ -244,8 +244,4 @@ func (r *Real) stir(ctx context.Context) error {
 	r.undo, err = undone(ctx, r.undo, end.Add(24*time.Hour))
 	r.note("no more faults")
 	return errors.Join(err, ctx.Err())
-}
-
-func (r *Real) around(mean time.Duration) time.Duration {
-	return time.Duration(r.rnd.ExpFloat64() * float64(mean))
 }

@@ -47,7 +47,7 @@ const (
 	valueFiles = "open files"
 )
 
-// steady is how long goroutines and connections may take to go that nobody uses any more.
+// steady is how long unused goroutines and connections may take to go.
 const steady = 3 * time.Second
 
 // sample measures the controller, with nothing left but what was there at first. What it has the least of in a few

@@ -21,7 +21,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// sight is all there is, when nobody writes.
+// sight is all there is, when no client writes.
 type sight struct {
 	guests []v1.VirtualMachineInstance
 	moves  []v1.VirtualMachineInstanceMigration

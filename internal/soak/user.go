@@ -143,7 +143,7 @@ func (u *User) any(ctx context.Context, want func(*v1.VirtualMachineInstance) bo
 }
 
 func (u *User) remove(ctx context.Context) (string, error) {
-	// Guests that have ended are deleted first: nobody else does that.
+	// VMIs that have ended are deleted first: no controller does that.
 	g, err := u.any(ctx, func(g *v1.VirtualMachineInstance) bool { return stays(g) && g.IsFinal() })
 	if g == nil && err == nil {
 		g, err = u.any(ctx, stays)

@@ -86,8 +86,8 @@ type World struct {
 	fates fates
 	watch invariants
 	ops   int
-	// plan says what is done and what goes wrong, for the goroutine of Run alone.
-	plan *rand.Rand
+	// chance decides what is done and what goes wrong, for the goroutine of Run alone.
+	chance
 	// faulted is how often what went wrong.
 	faulted map[string]int
 }
@@ -109,7 +109,7 @@ func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 func NewWorld(ctx context.Context, o Options) (*World, error) {
 	w := &World{
 		o: o, journal: journal{begun: time.Now(), log: o.Log}, fates: fates{rnd: rand.New(rand.NewPCG(o.Seed, 1))},
-		plan: rand.New(rand.NewPCG(o.Seed, 3)), failed: make(chan error, 1), faulted: map[string]int{},
+		chance: newChance(o.Seed, 3), failed: make(chan error, 1), faulted: map[string]int{},
 	}
 	w.watch.init(w)
 	var err error
@@ -307,13 +307,6 @@ func (w *World) node(name string) *node {
 		}
 	}
 	return nil
-}
-
-// choose is a number below n that only the seed says, around a time whose mean that is.
-func (w *World) choose(n int) int { return w.plan.IntN(n) }
-
-func (w *World) around(mean time.Duration) time.Duration {
-	return time.Duration(w.plan.ExpFloat64() * float64(mean))
 }
 
 // fail ends the soak.

@@ -42,8 +42,8 @@ func stored(t *testing.T, faults interceptor.Funcs, more ...client.Object) (*sce
 	return s, g
 }
 
-// somebody changes an object after it was read.
-func (s *scene) somebody(t *testing.T, o client.Object, edit func()) {
+// interfere changes an object after it was read, as another client.
+func (s *scene) interfere(t *testing.T, o client.Object, edit func()) {
 	t.Helper()
 	if err := s.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func (s *scene) somebody(t *testing.T, o client.Object, edit func()) {
 func TestStore_StatusOfWhatHasChangedIsNotWritten(t *testing.T) {
 	s, g := stored(t, interceptor.Funcs{})
 	m := g.Migration.DeepCopy()
-	s.somebody(t, m, func() { m.Status.Phase = v1.MigrationRunning })
+	s.interfere(t, m, func() { m.Status.Phase = v1.MigrationRunning })
 	plan := migration.Plan{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationPending}}
 	if err := (storer{s.r}).store(t.Context(), g, plan); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
@@ -103,7 +103,7 @@ func TestChangeVMI_GuestThatHasChangedIsNotWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, g := stored(t, interceptor.Funcs{})
 			vmi := g.VMI.DeepCopy()
-			s.somebody(t, vmi, func() { edit(vmi) })
+			s.interfere(t, vmi, func() { edit(vmi) })
 			err := actor{s.r}.changeVMI(t.Context(), g, migration.Action{Change: &migration.VMIChange{Labels: map[string]string{"moves": "yes"}}})
 			if refused := err != nil; refused == (name == "nothing that counts") {
 				t.Errorf("refused: %v", err)
@@ -129,12 +129,12 @@ func TestChangeVMI_HandoffAwaitsVolumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, g := stored(t, interceptor.Funcs{})
-			s.somebody(t, g.VMI, func() {
+			s.interfere(t, g.VMI, func() {
 				g.VMI.Spec.Volumes = []v1.Volume{{Name: "disk"}}
 				g.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", Phase: v1.VolumeBound}}
 			})
 			vmi := g.VMI.DeepCopy()
-			s.somebody(t, vmi, func() { r.edit(vmi) })
+			s.interfere(t, vmi, func() { r.edit(vmi) })
 			if err := (actor{s.r}).changeVMI(t.Context(), g, migration.Action{Change: &r.change}); (err != nil) != r.refused {
 				t.Errorf("refused: %v", err)
 			}

@@ -139,7 +139,7 @@ func TestBandwidthBudget(t *testing.T) {
 	a.Release(key("a", "1-small"), start)
 	mustStand(t, a, "2-unlimited", Verdict{Held: true})
 	mustStand(t, a, "3-small", Verdict{})
-	// Without a budget nobody has to wait for it.
+	// Without a budget no migration has to wait for it.
 	if woken := a.SetLimits(Limits{Cluster: 9, Outbound: 9, Inbound: 9}, start); !slices.Equal(woken, []types.NamespacedName{key("a", "3-small")}) {
 		t.Errorf("woken are %v", woken)
 	}

@@ -44,7 +44,7 @@ type election struct {
 	*world
 	leader, standby *replica
 	terms           *terms
-	// first is the term of the leader, released the one after it, of nobody.
+	// first is the term of the leader, released the one after it, without a holder.
 	first, released coordinationv1.LeaseSpec
 }
 
@@ -198,7 +198,7 @@ func (r *replica) ended(t *testing.T) {
 	}
 }
 
-// terms are the times for which somebody, or nobody, holds the lease.
+// terms are the times for which the lease has one holder, or none.
 type terms struct {
 	watch.Interface
 	holder *string // nil before the first
@@ -269,7 +269,7 @@ func (e *election) makers(t *testing.T) map[string][]string {
 	made := map[string][]string{}
 	for i := range requests {
 		q := &requests[i]
-		// Who asks whether somebody may see metrics writes nothing.
+		// A question whether a client may see metrics writes nothing.
 		reads := q.Verb == "get" || q.Verb == "list" || q.ObjectRef.Resource == "tokenreviews" || q.ObjectRef.Resource == "subjectaccessreviews"
 		if len(q.User.Extra.Pods) != 1 || q.ObjectRef.Resource == "events" || reads {
 			continue

@@ -78,7 +78,7 @@ func (w *world) account(t *testing.T, name, role string) string {
 	return request.Status.Token
 }
 
-// testMetrics has strangers ask daemons, of which the controller is the first, for their metrics, and somebody who may see them.
+// testMetrics has strangers ask daemons, of which the controller is the first, for their metrics, and a client that may see them.
 func (w *world) testMetrics(t *testing.T, daemons []*daemon) {
 	stranger := w.account(t, "stranger", "")
 	for i, d := range daemons {

@@ -164,7 +164,7 @@ func TestRules_NoWildcards(t *testing.T) {
 				if slices.ContainsFunc(r.Verbs, func(v string) bool { return slices.Contains(powers, v) }) {
 					t.Errorf("%s: %+v gives more than it says", name, r)
 				}
-				// One that is bound to nobody, and that of the webhooks' certificate.
+				// One without a binding, and that of the webhooks' certificate.
 				unbound := name == "virtloom-node-secrets" && slices.Equal(r.Verbs, []string{"get"})
 				own := name == "in virtloom-system" && slices.Equal(r.ResourceNames, []string{"virtloom-webhook-serving"})
 				if slices.Contains(r.Resources, "secrets") && !unbound && !own {

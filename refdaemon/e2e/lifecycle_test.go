@@ -154,8 +154,8 @@ func TestNodeAgent_Restart(t *testing.T) {
 	s.unbroken()
 }
 
-// TestVMI_NodeUnresponsive: with nobody there to speak for the node, the
-// guest is lost and runs on; nobody starts another, and the agent that returns finds
+// TestVMI_NodeUnresponsive: without an agent on the node, the
+// VMI is Lost and its domain runs on; no node starts another, and the agent that returns finds
 // it its own.
 func TestVMI_NodeUnresponsive(t *testing.T) {
 	c := cluster(t)

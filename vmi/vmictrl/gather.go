@@ -26,7 +26,7 @@ import (
 // gathered is a snapshot with the additional state for executing a plan.
 type gathered struct {
 	vmi.Snapshot
-	// stored is the object in the API server, if the status of the snapshot's was deferred.
+	// stored is the observed object, if the snapshot has a later phase of it; see skipScheduling.
 	stored  *v1.VirtualMachineInstance
 	owner   expectations.Owner
 	verdict expectations.Verdict
@@ -79,7 +79,8 @@ func (r gatherer) gather(ctx context.Context, key types.NamespacedName, obj *v1.
 	g := &gathered{owner: expectationsctrl.OwnerOf(obj), dry: dry}
 	g.VMI = obj
 	for _, read := range []func(context.Context, *gathered) error{
-		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, nodeGatherer(r).look, r.clocks, r.address, r.facts, r.annotations,
+		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, nodeGatherer(r).look, r.clocks,
+		r.skipScheduling, r.address, r.facts, r.annotations,
 	} {
 		if err := read(ctx, g); err != nil {
 			return nil, err

@@ -35,42 +35,46 @@ func (r actor) deferPodPatch(g *gathered, plan *vmi.Plan) bool {
 	return yes
 }
 
-// deferStatus reports whether the plan only records that a VMI has its Pod, while others wait. Then it need not be
-// stored: if the Pod is ready, the next plan is computed as if it had been.
-func (r actor) deferStatus(ctx context.Context, g *gathered, plan *vmi.Plan) (yes bool, err error) {
-	if !waiting(g.VMI) || !onlyScheduling(g.VMI, plan) {
-		return false, nil
+// deferrable reports whether the phase Scheduling of a VMI need not be stored, and when the VMI entered it.
+func (r actor) deferrable(g *gathered) (since time.Time, yes bool) {
+	if _, receives := g.VMI.Annotations[v1.CreateMigrationTarget]; receives || !waiting(g.VMI) {
+		return time.Time{}, false
 	}
-	since, yes := r.saturated(g.owner.Key)
-	if !yes {
-		return false, nil
-	}
-	for i := range plan.VMI.Status.PhaseTransitionTimestamps {
-		if t := &plan.VMI.Status.PhaseTransitionTimestamps[i]; t.Phase == v1.Scheduling {
-			t.PhaseTransitionTimestamp.Time = since
-		}
-	}
-	r.backlog.Put(g.owner.Key, since)
-	if !vmi.PodReady(g.Launcher()) {
-		return true, nil
-	}
-	g.stored, g.VMI, g.input.VMI = g.VMI, plan.VMI, plan.VMI
-	for _, read := range []func(context.Context, *gathered) error{gatherer(r).address, gatherer(r).facts, gatherer(r).annotations} {
-		if err := read(ctx, g); err != nil {
-			return true, err
-		}
-	}
-	return true, nil
+	return r.saturated(g.owner.Key)
 }
 
-// onlyScheduling reports whether a plan records nothing but that the VMI has a Pod: no problem, and nothing requested
-// by a user.
-func onlyScheduling(was *v1.VirtualMachineInstance, plan *vmi.Plan) bool {
-	want := plan.VMI
-	if want.Status.Phase != v1.Scheduling || len(plan.Events) > 0 || len(plan.Actions) > 0 {
+// deferStatus reports whether the plan only records that a VMI has its Pod, while others wait. Then it need not be
+// stored. A ready Pod is not waited for: skipScheduling decides about that, before the decision.
+func (r actor) deferStatus(g *gathered, plan vmi.Plan) bool {
+	since, yes := r.deferrable(g)
+	if !yes || !onlyScheduling(g.VMI, plan) || vmi.PodReady(g.Launcher()) {
 		return false
 	}
-	if _, receives := want.Annotations[v1.CreateMigrationTarget]; receives {
+	r.backlog.Put(g.owner.Key, since)
+	return true
+}
+
+// skipScheduling makes the snapshot of a VMI with a ready Pod, while others wait, that of a VMI whose phase Scheduling
+// is stored: one decision then makes the handoff, and one write stores both.
+func (r gatherer) skipScheduling(_ context.Context, g *gathered) error {
+	pod := g.Launcher()
+	if g.dry || len(g.Unseen) > 0 || pod == nil || !vmi.PodReady(pod) {
+		return nil
+	}
+	since, yes := actor(r).deferrable(g)
+	if !yes {
+		return nil
+	}
+	if next := vmi.Scheduling(g.Snapshot, since); next != nil {
+		g.stored, g.VMI, g.input.VMI = g.VMI, next, next
+	}
+	return nil
+}
+
+// onlyScheduling reports whether a plan records nothing but that the VMI has a Pod.
+func onlyScheduling(was *v1.VirtualMachineInstance, plan vmi.Plan) bool {
+	want := plan.VMI
+	if want.Status.Phase != v1.Scheduling || len(plan.Events) > 0 || len(plan.Actions) > 0 {
 		return false
 	}
 	had := map[v1.VirtualMachineInstanceConditionType]corev1.ConditionStatus{}

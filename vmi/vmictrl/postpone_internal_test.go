@@ -69,6 +69,8 @@ func TestDeferStatus_UnderLoad(t *testing.T) {
 		"nobody waits":                      {0, starting, 0, false, v1.Scheduling},
 		"others have waited for too long":   {5, starting, backlog.Patience, false, v1.Scheduling},
 		"others wait, for a shorter while":  {5, starting, backlog.Patience - time.Second, true, v1.Scheduling},
+		"since then the Pod became ready":   {5, ready, backlog.Patience - time.Second, true, v1.Scheduled},
+		"the Pod is ready too late":         {5, ready, backlog.Patience, false, v1.Scheduling},
 		"the phase is stored already":       {5, func(g *v1.VirtualMachineInstance, _ *corev1.Pod) { g.Status.Phase = v1.Scheduling }, 0, false, v1.Scheduling},
 		"the guest is to be received": {5, func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 			g.Annotations = map[string]string{v1.CreateMigrationTarget: "true"}
@@ -82,26 +84,25 @@ func TestDeferStatus_UnderLoad(t *testing.T) {
 			r.backlog.Put(g.owner.Key, postponeEpoch)
 			clock.SetTime(postponeEpoch.Add(test.after))
 			stored := g.VMI
-			outcome := ""
+			if err := (gatherer{r}).skipScheduling(t.Context(), g); err != nil {
+				t.Fatal(err)
+			}
+			skipped, outcome := g.stored != nil, ""
+			if skipped && g.stored != stored {
+				t.Fatalf("stored is %v", g.stored)
+			}
 			plan, _, err := r.step(t.Context(), g, &outcome)
 			if err != nil {
 				t.Fatal(err)
 			}
-			deferred, err := actor{r}.deferStatus(t.Context(), g, &plan)
-			if err != nil || deferred != test.deferred {
-				t.Fatalf("postponed %v, %v; want %v", deferred, err, test.deferred)
-			}
-			if g.stored != nil {
-				plan, _, err = r.step(t.Context(), g, &outcome)
-				if err != nil || g.stored != stored {
-					t.Fatalf("stored is %v, %v", g.stored, err)
-				}
+			if deferred := skipped || (actor{r}).deferStatus(g, plan); deferred != test.deferred {
+				t.Fatalf("deferred %v, want %v", deferred, test.deferred)
 			}
 			if got := plan.VMI.Status.Phase; got != test.phase {
 				t.Errorf("phase %s, want %s", got, test.phase)
 			}
 			for _, s := range plan.VMI.Status.PhaseTransitionTimestamps {
-				if deferred && s.Phase == v1.Scheduling && !s.PhaseTransitionTimestamp.Time.Equal(postponeEpoch) {
+				if skipped && s.Phase == v1.Scheduling && !s.PhaseTransitionTimestamp.Time.Equal(postponeEpoch) {
 					t.Errorf("it was %s from %s, want %s", s.Phase, s.PhaseTransitionTimestamp, postponeEpoch)
 				}
 			}

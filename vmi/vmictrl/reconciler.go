@@ -270,18 +270,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // pass decides, acts and stores, or defers optional writes, and returns when to requeue.
 func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (result reconcile.Result, plan vmi.Plan, err error) {
 	plan, late, actErr := r.step(ctx, g, outcome)
-	if actErr == nil && g.Failure == nil {
-		deferred, err := actor{r}.deferStatus(ctx, g, &plan)
-		switch {
-		case err != nil:
-			return result, plan, err
-		case deferred && g.stored == nil:
-			*outcome = passPostponed
-			result, err = actor{r}.result(g, plan, nil)
-			return backlog.Later(result, backlog.Again), plan, err
-		case deferred:
-			plan, late, actErr = r.step(ctx, g, outcome)
-		}
+	if actErr == nil && g.Failure == nil && (actor{r}).deferStatus(g, plan) {
+		*outcome = passPostponed
+		result, err = actor{r}.result(g, plan, nil)
+		return backlog.Later(result, backlog.Again), plan, err
 	}
 	r.Metrics.planned(g.owner.Key, plan)
 	switch err := (actor{r}).store(ctx, g, plan); {
@@ -300,7 +292,8 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 	return result, plan, err
 }
 
-// step decides, acts, and decides again on the results. late is true if some actions were deferred.
+// step decides, acts, and decides again if there are results. No pass decides more often. late is true if some actions
+// were deferred.
 func (r *Reconciler) step(ctx context.Context, g *gathered, outcome *string) (plan vmi.Plan, late bool, err error) {
 	plan = vmi.Decide(g.Snapshot, r.Clock.Now())
 	late = actor{r}.deferPodPatch(g, &plan)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// nobody is a nonexistent scheduler: its Pods stay unscheduled.
-	nobody = "nobody"
+	// noScheduler is a nonexistent scheduler: its Pods stay unscheduled.
+	noScheduler = "no-scheduler"
 	// pokeAnnotation is changed to trigger a pass.
 	pokeAnnotation = "example.test/poke"
 )
@@ -56,7 +56,7 @@ func (s scene) make(w *world) *v1.VirtualMachineInstance {
 	}
 	g := w.guest(guestName, func(g *v1.VirtualMachineInstance) {
 		g.Annotations = map[string]string{pokeAnnotation: "0"}
-		g.Spec.SchedulerName = nobody
+		g.Spec.SchedulerName = noScheduler
 	})
 	var pod *corev1.Pod
 	if !s.noPod && (s.withPod || !slices.Contains(podless, s.phase)) {

@@ -187,7 +187,7 @@ func (c *watched) rest() {
 func (c *watched) catchUp() {
 	c.t.Helper()
 	marker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, GenerateName: "marker-"},
-		Spec: corev1.PodSpec{SchedulerName: nobody, Containers: []corev1.Container{{Name: "marker", Image: image}}}}
+		Spec: corev1.PodSpec{SchedulerName: noScheduler, Containers: []corev1.Container{{Name: "marker", Image: image}}}}
 	c.createPod(marker)
 	c.eventually(func() string {
 		if err := c.controller.Client.Get(c.t.Context(), client.ObjectKeyFromObject(marker), &corev1.Pod{}); err != nil {

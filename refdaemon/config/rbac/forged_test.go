@@ -33,7 +33,7 @@ const (
 	collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 )
 
-// TestPolicies_ForgedObjects has somebody who may do everything in a namespace forge who owns a guest.
+// TestPolicies_ForgedObjects has a user who may do everything in a namespace forge the owner of a VMI.
 func TestPolicies_ForgedObjects(t *testing.T) {
 	w := newWorld(t)
 	w.admit(t)
@@ -74,7 +74,7 @@ func (w *world) admit(t *testing.T) {
 	}
 }
 
-// by is how somebody writes; who is no agent is a name.
+// by is the configuration of a client: of the agent of that name, otherwise of the user.
 func (w *world) by(who string) *rest.Config {
 	if config, isAgent := w.agents[who]; isAgent {
 		return config

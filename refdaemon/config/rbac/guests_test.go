@@ -59,7 +59,7 @@ func plain(f func(*v1.VirtualMachineInstance)) edit {
 	return func(_ *testing.T, vmi *v1.VirtualMachineInstance) { f(vmi) }
 }
 
-// lease replaces a part of the stored lease, as somebody would who does not keep to the rules.
+// lease replaces a part of the stored lease, as a client would that does not keep to the rules.
 func lease(old, replacement string) edit {
 	return func(t *testing.T, vmi *v1.VirtualMachineInstance) {
 		t.Helper()
@@ -98,7 +98,7 @@ var (
 	stock = plain(func(vmi *v1.VirtualMachineInstance) { delete(vmi.Annotations, handoff.Annotation) })
 )
 
-// unclaimed is a guest that was given to nobody.
+// unclaimed is a VMI that no node was given.
 func unclaimed(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	vmi.Status.Phase = v1.Pending

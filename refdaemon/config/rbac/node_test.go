@@ -197,8 +197,8 @@ func mayDo(ctx context.Context, t *testing.T, c kubernetes.Interface, a *authori
 	return answer.Status.Allowed
 }
 
-// testStrangers makes sure that the policies hold for agents with too many rights, and for nobody
-// else.
+// testStrangers makes sure that the policies hold for agents with too many rights, and for no other
+// client.
 func (w *world) testStrangers(t *testing.T) {
 	for name, role := range map[string]string{"too-many-rights": "cluster-admin"} {
 		binding := fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},
