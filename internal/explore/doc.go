@@ -52,7 +52,7 @@
 //     because its hypervisor has not heard of it.
 //   - Preparations: in each pass an agent prepares what plan.Preparations asks for. Files,
 //     and the domain made of them, are there or fail; sockets are there until the agent
-//     stops, or fail. A source that dials a target without them may reach nobody.
+//     stops, or fail. A source that dials a target without them may find no listener.
 //   - Nodes: cut off as a whole, or their agent alone; dead for good; their Node object
 //     deleted, or the node fenced, after that.
 //   - Time, in ticks of a minute: handoff.ActWithin is one, handoff.FenceAfter three.
