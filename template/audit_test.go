@@ -91,12 +91,16 @@ func TestSet_WritesPath(t *testing.T) {
 
 // TestSet_StockStages renders the corpus with audited stock stages.
 func TestSet_StockStages(t *testing.T) {
+	audited, err := template.Distrusted()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range corpus(t) {
 		want, err := p.render()
 		if err != nil {
 			continue // the corpus has its own test
 		}
-		got, err := template.HeldToTheirWord().Render(p.kind, p.in)
+		got, err := audited.Render(p.kind, p.in)
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)
 			continue

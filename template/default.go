@@ -53,9 +53,13 @@ const (
 
 // Default returns the renderer with the stock stages. Each is in its own file.
 func Default() *Renderer {
-	r := &Renderer{stages: stockStages(), stock: map[string]bool{}}
-	for _, s := range r.stages {
-		r.stock[s.Name] = true
+	stages := stockStages()
+	for i := range stages {
+		stages[i].Trusted = true
+	}
+	r, err := New(stages...)
+	if err != nil {
+		panic(err) //nolint:forbidigo // the stages are constant, and every test renders with them
 	}
 	return r
 }

@@ -44,7 +44,7 @@ func mustDraw(t *testing.T, overrides []string, writes ...write) *template.Expla
 
 func boxed(c corev1.Container) write {
 	c.Name = "box"
-	return func(d *template.Draft) { d.Container(c) }
+	return func(d *template.Draft) { d.AddContainer(c) }
 }
 
 func nothing(*corev1.Pod) {}
@@ -73,21 +73,21 @@ func TestSetters_OneOwner(t *testing.T) {
 			d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute", TolerationSeconds: ref(int64(1))})
 		}, "spec.tolerations[a:::NoExecute]"},
 		"Container": {box, boxed(corev1.Container{Image: "j"}), "spec.containers[box].image"},
-		"Mount": {func(d *template.Draft) { d.Mount("box", corev1.VolumeMount{Name: "a", MountPath: "/m"}) }, func(d *template.Draft) {
-			d.Mount("box", corev1.VolumeMount{Name: "b", MountPath: "/m"})
+		"Mount": {func(d *template.Draft) { d.Container("box").Mount(corev1.VolumeMount{Name: "a", MountPath: "/m"}) }, func(d *template.Draft) {
+			d.Container("box").Mount(corev1.VolumeMount{Name: "b", MountPath: "/m"})
 		}, "spec.containers[box].volumeMounts[/m]"},
-		"Device": {func(d *template.Draft) { d.Device("box", corev1.VolumeDevice{Name: "a", DevicePath: "/d"}) }, func(d *template.Draft) {
-			d.Device("box", corev1.VolumeDevice{Name: "b", DevicePath: "/d"})
+		"Device": {func(d *template.Draft) { d.Container("box").Device(corev1.VolumeDevice{Name: "a", DevicePath: "/d"}) }, func(d *template.Draft) {
+			d.Container("box").Device(corev1.VolumeDevice{Name: "b", DevicePath: "/d"})
 		}, "spec.containers[box].volumeDevices[/d]"},
-		"Env": {func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A", Value: "1"}) }, func(d *template.Draft) {
-			d.Env("box", corev1.EnvVar{Name: "A", Value: "2"})
+		"Env": {func(d *template.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A", Value: "1"}) }, func(d *template.Draft) {
+			d.Container("box").Env(corev1.EnvVar{Name: "A", Value: "2"})
 		}, "spec.containers[box].env[A]"},
-		"Port": {func(d *template.Draft) { d.Port("box", corev1.ContainerPort{ContainerPort: 1}) }, func(d *template.Draft) {
-			d.Port("box", corev1.ContainerPort{ContainerPort: 1, HostPort: 1})
+		"Port": {func(d *template.Draft) { d.Container("box").Port(corev1.ContainerPort{ContainerPort: 1}) }, func(d *template.Draft) {
+			d.Container("box").Port(corev1.ContainerPort{ContainerPort: 1, HostPort: 1})
 		}, "spec.containers[box].ports[1//]"},
-		"Arg":     {func(d *template.Draft) { d.Arg("box", "--a", "1") }, func(d *template.Draft) { d.Arg("box", "--a", "2") }, "spec.containers[box].args[--a]"},
-		"Request": {func(d *template.Draft) { d.Request("box", "cpu", q("1")) }, func(d *template.Draft) { d.Request("box", "cpu", q("2")) }, "spec.containers[box].resources.requests[cpu]"},
-		"Limit":   {func(d *template.Draft) { d.Limit("box", "cpu", q("1")) }, func(d *template.Draft) { d.Limit("box", "cpu", q("2")) }, "spec.containers[box].resources.limits[cpu]"},
+		"Arg":     {func(d *template.Draft) { d.Container("box").Arg("--a", "1") }, func(d *template.Draft) { d.Container("box").Arg("--a", "2") }, "spec.containers[box].args[--a]"},
+		"Request": {func(d *template.Draft) { d.Container("box").Request("cpu", q("1")) }, func(d *template.Draft) { d.Container("box").Request("cpu", q("2")) }, "spec.containers[box].resources.requests[cpu]"},
+		"Limit":   {func(d *template.Draft) { d.Container("box").Limit("cpu", q("1")) }, func(d *template.Draft) { d.Container("box").Limit("cpu", q("2")) }, "spec.containers[box].resources.limits[cpu]"},
 		"Set":     {setting("spec.hostname"), setting("spec.hostname"), "spec.hostname"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestSetters_OneOwner(t *testing.T) {
 // TestSetters_WholesAndParts checks conflicts between a field and its parts, in either order.
 func TestSetters_WholesAndParts(t *testing.T) {
 	box := boxed(corev1.Container{Image: "i", SecurityContext: &corev1.SecurityContext{}, Args: []string{"--own"}})
-	env := func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A"}) }
-	request := func(d *template.Draft) { d.Request("box", "cpu", resource.MustParse("1")) }
+	env := func(d *template.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A"}) }
+	request := func(d *template.Draft) { d.Container("box").Request("cpu", resource.MustParse("1")) }
 	for name, tc := range map[string]struct {
 		first, second write
 		field         string
@@ -121,13 +121,13 @@ func TestSetters_WholesAndParts(t *testing.T) {
 		"env, then all env":            {env, setting("spec.containers[box].env"), "spec.containers[box].env[A]"},
 		"all env, then env":            {setting("spec.containers[box].env"), env, "spec.containers[box].env[A]"},
 		"env, then its value":          {env, setting("spec.containers[box].env[A].value"), "spec.containers[box].env[A]"},
-		"arg, then all args":           {func(d *template.Draft) { d.Arg("box", "--a") }, setting("spec.containers[box].args"), "spec.containers[box].args[--a]"},
+		"arg, then all args":           {func(d *template.Draft) { d.Container("box").Arg("--a") }, setting("spec.containers[box].args"), "spec.containers[box].args[--a]"},
 		"all env, then the container":  {setting("spec.containers[box].env"), setting("spec.containers[box]"), "spec.containers[box].args[--own]"},
 		"request, then resources":      {request, setting("spec.containers[box].resources"), "spec.containers[box].resources.requests[cpu]"},
 		"resources, then request":      {setting("spec.containers[box].resources"), request, "spec.containers[box].resources.requests[cpu]"},
 		"resources, then its requests": {setting("spec.containers[box].resources"), setting("spec.containers[box].resources.requests"), "spec.containers[box].resources.requests"},
 		"context it came with":         {func(*template.Draft) {}, setting("spec.containers[box].securityContext.runAsUser"), "spec.containers[box].securityContext.runAsUser"},
-		"wishes, then the affinity":    {func(d *template.Draft) { d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "z"}) }, setting("spec.affinity"), "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"},
+		"wishes, then the affinity":    {func(d *template.Draft) { d.Affinity().AvoidPods(corev1.PodAffinityTerm{TopologyKey: "z"}) }, setting("spec.affinity"), "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := draw(t, nil, func(d *template.Draft) { box(d); tc.first(d) }, tc.second)
@@ -200,20 +200,20 @@ func TestDrop_KeysOnly(t *testing.T) {
 func TestArg_Replaced(t *testing.T) {
 	fill := func(d *template.Draft) {
 		boxed(corev1.Container{})(d)
-		d.Arg("box", "--a", "1", "2")
-		d.Arg("box", "--flag")
-		d.Arg("box", "--last", "-x")
+		d.Container("box").Arg("--a", "1", "2")
+		d.Container("box").Arg("--flag")
+		d.Container("box").Arg("--last", "-x")
 	}
 	for name, tc := range map[string]struct {
 		write write
 		want  string
 	}{
-		"more values":  {func(d *template.Draft) { d.Arg("box", "--a", "3", "4", "5") }, "--a 3 4 5 --flag --last -x"},
-		"no values":    {func(d *template.Draft) { d.Arg("box", "--a") }, "--a --flag --last -x"},
-		"value added":  {func(d *template.Draft) { d.Arg("box", "--flag", "on") }, "--a 1 2 --flag on --last -x"},
-		"last of all":  {func(d *template.Draft) { d.Arg("box", "--last", "y") }, "--a 1 2 --flag --last y"},
-		"empty value":  {func(d *template.Draft) { d.Arg("box", "--a", "") }, "--a  --flag --last -x"},
-		"new argument": {func(d *template.Draft) { d.Arg("box", "--new", "1") }, "--a 1 2 --flag --last -x --new 1"},
+		"more values":  {func(d *template.Draft) { d.Container("box").Arg("--a", "3", "4", "5") }, "--a 3 4 5 --flag --last -x"},
+		"no values":    {func(d *template.Draft) { d.Container("box").Arg("--a") }, "--a --flag --last -x"},
+		"value added":  {func(d *template.Draft) { d.Container("box").Arg("--flag", "on") }, "--a 1 2 --flag on --last -x"},
+		"last of all":  {func(d *template.Draft) { d.Container("box").Arg("--last", "y") }, "--a 1 2 --flag --last y"},
+		"empty value":  {func(d *template.Draft) { d.Container("box").Arg("--a", "") }, "--a  --flag --last -x"},
+		"new argument": {func(d *template.Draft) { d.Container("box").Arg("--new", "1") }, "--a 1 2 --flag --last -x --new 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustDraw(t, []string{"spec.containers[box].args[*"}, fill, tc.write)
@@ -222,22 +222,22 @@ func TestArg_Replaced(t *testing.T) {
 			}
 		})
 	}
-	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.Arg("box", "--a", "--allow-emulation") })
+	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.Container("box").Arg("--a", "--allow-emulation") })
 	wantError(t, err, "spec.containers[box].args[--a]", template.ErrInvalid)
 }
 
 func TestContainer_DuplicateNames(t *testing.T) {
-	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.InitContainer(corev1.Container{Name: "box"}) })
+	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.AddInitContainer(corev1.Container{Name: "box"}) })
 	wantError(t, err, "spec.initContainers[box]", template.ErrFieldOwned)
-	_, err = draw(t, nil, func(d *template.Draft) { d.From("spec.volumes[0]").InitContainer(corev1.Container{Name: "box"}) },
-		func(d *template.Draft) { d.From("spec.volumes[1]").Container(corev1.Container{Name: "box"}) })
+	_, err = draw(t, nil, func(d *template.Draft) { d.From("spec.volumes[0]").AddInitContainer(corev1.Container{Name: "box"}) },
+		func(d *template.Draft) { d.From("spec.volumes[1]").AddContainer(corev1.Container{Name: "box"}) })
 	wantError(t, err, "spec.containers[box]", template.ErrInvalid)
 
 	same := boxed(corev1.Container{Image: "i"})
 	if got := len(mustDraw(t, nil, same, same).Pod.Spec.Containers); got != 1 {
 		t.Errorf("the same container twice makes %d", got)
 	}
-	env := func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A"}) }
+	env := func(d *template.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A"}) }
 	_, err = draw(t, []string{"spec.containers[box]", "spec.containers[box].image"}, same, env, boxed(corev1.Container{Image: "j"}))
 	wantError(t, err, "spec.containers[box].env[A]", template.ErrFieldOwned)
 	e := mustDraw(t, []string{"spec.containers[box]*"}, same, env, boxed(corev1.Container{Image: "j"}))
@@ -256,7 +256,7 @@ func TestDraft_CollidingVMINames(t *testing.T) {
 	n := 0
 	_, err := draw(t, nil, both(func(d template.Draft) {
 		n++
-		d.Mount("box", corev1.VolumeMount{Name: fmt.Sprint("v", n), MountPath: "/m"})
+		d.Container("box").Mount(corev1.VolumeMount{Name: fmt.Sprint("v", n), MountPath: "/m"})
 	})...)
 	wantError(t, err, "spec.containers[box].volumeMounts[/m]", template.ErrInvalid)
 	_, err = draw(t, nil, both(func(d template.Draft) { d.Set("spec.hostname", nothing) })...)
@@ -313,12 +313,14 @@ func TestStage_ErrorsPreserved(t *testing.T) {
 
 // TestAffinity_AddsUp checks that terms of several stages add up, and that the VMI that stages read stays unchanged.
 func TestAffinity_AddsUp(t *testing.T) {
-	avoid := func(d *template.Draft) { d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
+	avoid := func(d *template.Draft) { d.Affinity().AvoidPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
 	require := func(key string) write {
-		return func(d *template.Draft) { d.RequireNode(corev1.NodeSelectorRequirement{Key: key, Operator: "Exists"}) }
+		return func(d *template.Draft) {
+			d.Affinity().RequireNode(corev1.NodeSelectorRequirement{Key: key, Operator: "Exists"})
+		}
 	}
-	prefer := func(d *template.Draft) { d.PreferNode(corev1.PreferredSchedulingTerm{Weight: 1}) }
-	join := func(d *template.Draft) { d.JoinPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
+	prefer := func(d *template.Draft) { d.Affinity().PreferNode(corev1.PreferredSchedulingTerm{Weight: 1}) }
+	join := func(d *template.Draft) { d.Affinity().JoinPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
 	all := func(d *template.Draft) { avoid(d); prefer(d); join(d); require("a")(d) }
 	e := mustDraw(t, nil, all, all, require("b"))
 	a := e.Pod.Spec.Affinity

@@ -39,7 +39,7 @@ func Example() {
 // A custom stage adds a container to every Pod.
 func ExampleRenderer_After() {
 	sidecar := template.Stage{Name: "sidecar", Apply: func(d *template.Draft) error {
-		d.Container(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
+		d.AddContainer(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
 		d.Annotation("example.com/agent", d.VMI().Name)
 		return nil
 	}}

@@ -25,21 +25,21 @@ func confusable(t *testing.T) *template.Explanation {
 			d.EmptyDir("1")
 			d.EmptyDir("2fast")
 			d.EmptyDir("data")
-			d.Container(corev1.Container{Name: "box", Image: "i", SecurityContext: &corev1.SecurityContext{}})
-			d.InitContainer(corev1.Container{Name: "init", Image: "j"})
-			d.Mount("box", corev1.VolumeMount{Name: "data", MountPath: "/a"})
+			d.AddContainer(corev1.Container{Name: "box", Image: "i", SecurityContext: &corev1.SecurityContext{}})
+			d.AddInitContainer(corev1.Container{Name: "init", Image: "j"})
+			d.Container("box").Mount(corev1.VolumeMount{Name: "data", MountPath: "/a"})
 			d.Set("spec.securityContext", nothing)
 		},
 		func(d *template.Draft) {
 			d.Label("a.b", "1")
-			d.Mount("box", corev1.VolumeMount{Name: "data", MountPath: "/a.b"})
+			d.Container("box").Mount(corev1.VolumeMount{Name: "data", MountPath: "/a.b"})
 			d.From("spec.domain.memory").Terms(
 				template.Term{Name: "guest", Amount: resource.MustParse("1Gi"), From: "spec.domain.memory.guest"},
 				template.Term{Name: "overhead", Amount: resource.MustParse("288Mi")},
-			).Request("box", "memory", resource.MustParse("1312Mi"))
-			d.Limit("box", "devices.kubevirt.io/kvm", resource.MustParse("1"))
+			).Container("box").Request("memory", resource.MustParse("1312Mi"))
+			d.Container("box").Limit("devices.kubevirt.io/kvm", resource.MustParse("1"))
 			d.Set("spec.containers[box].livenessProbe", nothing)
-			d.Env("box", corev1.EnvVar{Name: "A"})
+			d.Container("box").Env(corev1.EnvVar{Name: "A"})
 			d.Set("spec.securityContext.runAsUser", nothing)
 		})
 }
@@ -154,9 +154,9 @@ func TestTerms_OverriddenField(t *testing.T) {
 	e := mustDraw(t, []string{cpu},
 		func(d *template.Draft) {
 			boxed(corev1.Container{})(d)
-			d.Terms(template.Term{Name: "vCPUs", Amount: resource.MustParse("1")}).Request("box", "cpu", resource.MustParse("1"))
+			d.Terms(template.Term{Name: "vCPUs", Amount: resource.MustParse("1")}).Container("box").Request("cpu", resource.MustParse("1"))
 		},
-		func(d *template.Draft) { d.Request("box", "cpu", resource.MustParse("2")) })
+		func(d *template.Draft) { d.Container("box").Request("cpu", resource.MustParse("2")) })
 	if got := originAt(t, e, cpu); len(got.Terms) != 0 || got.Overrode != "first" {
 		t.Errorf("got %v", got)
 	}

@@ -22,14 +22,15 @@ type exportedClaim struct {
 // exportedClaims returns the claims of the export server in order. It reports all faults.
 func exportedClaims(d *Draft) (all []exportedClaim, err error) {
 	var errs []error
-	for i, claim := range d.input.Export.Server.Claims {
+	export := d.Input().Export
+	for i, claim := range export.Server.Claims {
 		at := fmt.Sprintf("Input.Export.Server.Claims[%d]", i)
 		switch {
 		case claim == nil || claim.Name == "":
 			errs = append(errs, invalid(at, "name must be set", "use claims read from the API server"))
 			continue
-		case claim.Namespace != "" && claim.Namespace != d.export.Namespace:
-			errs = append(errs, invalid(at, "must be in the namespace of the export", "use claims in namespace "+d.export.Namespace))
+		case claim.Namespace != "" && claim.Namespace != export.Object.Namespace:
+			errs = append(errs, invalid(at, "must be in the namespace of the export", "use claims in namespace "+export.Object.Namespace))
 			continue
 		}
 		s := exportedClaim{at: at, dir: exportDir(claim.Name), claim: claim}
@@ -65,12 +66,12 @@ func (s exportedClaim) serve(d *Draft, index int) {
 	path := "/export-volumes/" + s.dir
 	if isBlock(s.claim) {
 		path = "/dev" + path
-		from.Device(exporterContainer, corev1.VolumeDevice{Name: volume, DevicePath: path})
+		from.Container(exporterContainer).Device(corev1.VolumeDevice{Name: volume, DevicePath: path})
 	} else {
-		from.Mount(exporterContainer, corev1.VolumeMount{Name: volume, MountPath: path, ReadOnly: true})
+		from.Container(exporterContainer).Mount(corev1.VolumeMount{Name: volume, MountPath: path, ReadOnly: true})
 	}
 	env := func(name, value string) {
-		from.Env(exporterContainer, corev1.EnvVar{Name: fmt.Sprintf("VOLUME%d_EXPORT_%s", index, name), Value: value})
+		from.Container(exporterContainer).Env(corev1.EnvVar{Name: fmt.Sprintf("VOLUME%d_EXPORT_%s", index, name), Value: value})
 	}
 	uri := "/volumes/" + s.claim.Name
 	env("PATH", path)

@@ -107,7 +107,7 @@ func TestExporter_StageErrors(t *testing.T) {
 	}{
 		"error of its own": {func(*template.Draft) error { return errors.New("mine") }, "mine"},
 		"field of another": {func(d *template.Draft) error { d.Label("kubevirt.io", "mine"); return nil }, "metadata.labels[kubevirt.io]"},
-		"no container":     {func(d *template.Draft) error { d.Env("compute", corev1.EnvVar{Name: "A"}); return nil }, "spec.containers[compute]"},
+		"no container":     {func(d *template.Draft) error { d.Container("compute").Env(corev1.EnvVar{Name: "A"}); return nil }, "spec.containers[compute]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var vmi *v1.VirtualMachineInstance

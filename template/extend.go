@@ -2,7 +2,10 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"cmp"
+	"slices"
+)
 
 // The interfaces that replace parts of stock stages. An implementation receives the complete input, must not modify it, and
 // must return the same result for the same input.
@@ -31,53 +34,10 @@ type OverheadCalculator interface {
 	Overhead(in Input) []Term
 }
 
-// Sidecar is an additional container that takes part in the configuration of the domain (hooks.kubevirt.io/hookSidecars, or
-// the sidecar of a network binding plugin). It is rendered as container hook-sidecar-<index>.
-type Sidecar struct {
-	// Image defaults to Config.SidecarShimImage.
-	Image string `json:"image,omitempty"`
-	// PullPolicy defaults to the kubelet's.
-	PullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
-	// Command and Args default to those of the image.
-	Command []string `json:"command,omitempty"`
-	Args    []string `json:"args,omitempty"`
-	// ConfigMap, if set, mounts one key of a ConfigMap.
-	ConfigMap *SidecarConfigMap `json:"configMap,omitempty"`
-	// Claim, if set, mounts a PersistentVolumeClaim.
-	Claim *SidecarClaim `json:"pvc,omitempty"`
-	// Plugin is the name of the network binding plugin that the sidecar belongs to; empty for others.
-	Plugin string `json:"-"`
-	// DeviceInfo mounts the Pod's network-info file into the sidecar.
-	DeviceInfo bool `json:"-"`
-	// From is the field of the VMI, or the fact, that the sidecar is derived from, for errors and for Explain. Defaults to
-	// sidecars[<index>].
-	From string `json:"-"`
-}
-
-// SidecarConfigMap is a key of a ConfigMap that is mounted into a sidecar as a file.
-type SidecarConfigMap struct {
-	// Name of the ConfigMap, in the namespace of the VMI.
-	Name string `json:"name"`
-	// Key is the key in the ConfigMap.
-	Key string `json:"key"`
-	// HookPath is the path of the file in the sidecar.
-	HookPath string `json:"hookPath"`
-}
-
-// SidecarClaim is a claim that is mounted into a sidecar.
-type SidecarClaim struct {
-	// Name of the PersistentVolumeClaim, in the namespace of the VMI.
-	Name string `json:"name"`
-	// VolumePath is the mount path in the sidecar.
-	VolumePath string `json:"volumePath"`
-	// SharedComputePath is the mount path in the compute container. Defaults to no mount.
-	SharedComputePath string `json:"sharedComputePath,omitempty"`
-}
-
 // AnnotationStage returns a stage that sets the annotations of generators; later generators win. It overrides annotations
 // of other stages, since a generator knows the Pod's network or storage better than the VMI's author.
 func AnnotationStage(name string, generators ...AnnotationGenerator) Stage {
-	return Stage{Name: name, Overrides: []string{fieldAnnotations + "[*"}, Apply: func(d *Draft) error {
+	return Stage{Name: name, Overrides: []string{"metadata.annotations[*"}, Apply: func(d *Draft) error {
 		return annotate(d, generators)
 	}}
 }
@@ -102,8 +62,9 @@ func ResourcesStage(calculators ...OverheadCalculator) Stage {
 }
 
 func annotate(d *Draft, generators []AnnotationGenerator) error {
+	in := d.Input()
 	for _, g := range generators {
-		annotations, err := g.Annotations(d.input)
+		annotations, err := g.Annotations(in)
 		if err != nil {
 			return err
 		}
@@ -112,4 +73,16 @@ func annotate(d *Draft, generators []AnnotationGenerator) error {
 		}
 	}
 	return nil
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]K, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -23,7 +23,7 @@ type hotplugVolume struct {
 // hotplugVolumes returns the volumes of Input.Hotplug in order, without duplicates. It reports all faults.
 func hotplugVolumes(d *Draft) (all []hotplugVolume, err error) {
 	var errs []error
-	for i, name := range d.input.Hotplug.Volumes {
+	for i, name := range d.Input().Hotplug.Volumes {
 		if slices.ContainsFunc(all, func(p hotplugVolume) bool { return p.name == name }) {
 			continue
 		}
@@ -38,7 +38,7 @@ func hotplugVolumes(d *Draft) (all []hotplugVolume, err error) {
 }
 
 func findHotplugVolume(d *Draft, asked, name string) (hotplugVolume, error) {
-	found := namedVolumes(&d.vmi.Spec, name)
+	found := namedVolumes(&d.VMI().Spec, name)
 	switch {
 	case len(found) == 0:
 		return hotplugVolume{}, invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
@@ -59,7 +59,7 @@ func findHotplugVolume(d *Draft, asked, name string) (hotplugVolume, error) {
 	if v.claimName == "" {
 		return hotplugVolume{}, invalid(v.field, "must be set", "set the source of the volume")
 	}
-	claim := d.facts.Claims[v.claimName]
+	claim := d.Facts().Claims[v.claimName]
 	if claim == nil || claim.UID == "" {
 		return hotplugVolume{}, &Error{
 			Field: v.field, Reason: fmt.Sprintf("claim %q not found", v.claimName),

@@ -203,3 +203,7 @@ func architecture(vmi *v1.VirtualMachineInstance, config Config) string {
 	}
 	return config.ClusterArchitecture
 }
+
+func bytesTerm(name string, n int64, from string) Term {
+	return Term{Name: name, Amount: *resource.NewQuantity(n, resource.BinarySI), From: from}
+}

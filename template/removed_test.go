@@ -55,7 +55,7 @@ func TestRenderer_PrependedContainer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Config.SELinuxLauncherType = "own_t"
 			first := template.Stage{Name: "first", Pods: template.AllPods, Apply: func(d *template.Draft) error {
-				d.Container(corev1.Container{Name: "first", Image: "example.com/first:v1"})
+				d.AddContainer(corev1.Container{Name: "first", Image: "example.com/first:v1"})
 				return nil
 			}}
 			r, err := template.Default().Before(tc.before, first)

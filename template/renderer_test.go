@@ -125,9 +125,9 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 		}, "spec.hostname", func(p *corev1.Pod) bool { return p.Spec.Hostname == "mine" }},
 		"label": {func(d *template.Draft) { d.Label("kubevirt.io", "mine") },
 			"metadata.labels[kubevirt.io]", func(p *corev1.Pod) bool { return p.Labels["kubevirt.io"] == "mine" }},
-		"environment": {func(d *template.Draft) { d.Env("compute", corev1.EnvVar{Name: "POD_NAME", Value: "mine"}) },
+		"environment": {func(d *template.Draft) { d.Container("compute").Env(corev1.EnvVar{Name: "POD_NAME", Value: "mine"}) },
 			"spec.containers[compute].env[POD_NAME]", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value == "mine" }},
-		"request": {func(d *template.Draft) { d.Request("compute", "cpu", resource.MustParse("7")) },
+		"request": {func(d *template.Draft) { d.Container("compute").Request("cpu", resource.MustParse("7")) },
 			"spec.containers[compute].resources.requests[cpu]", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() == 7 }},
 		"volume": {func(d *template.Draft) {
 			d.Volume(corev1.Volume{Name: "private", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mine"}}})
@@ -163,7 +163,7 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 }
 
 func TestStage_MissingContainer(t *testing.T) {
-	r, err := template.New(stage("env", func(d *template.Draft) { d.Env("nobody", corev1.EnvVar{Name: "A"}) }))
+	r, err := template.New(stage("env", func(d *template.Draft) { d.Container("nobody").Env(corev1.EnvVar{Name: "A"}) }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,10 +73,10 @@ type Resources struct {
 func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 	if in.VMI == nil {
 		return Resources{}, &Error{
-			Stage: StageResources, Object: vmiName(nil), Field: "Input.VMI", Reason: "must be set", Remedy: "set the VMI", Err: ErrInvalid,
+			Stage: StageResources, Object: in.Object(LauncherPod), Field: "Input.VMI", Reason: "must be set", Remedy: "set the VMI", Err: ErrInvalid,
 		}
 	}
-	in.Config = in.Config.withDefaults()
+	in.Config = in.Config.WithDefaults()
 	s := &sizing{
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
@@ -88,7 +88,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 	}
 	if err != nil {
 		located := *err
-		located.Stage, located.Object = StageResources, vmiName(in.VMI)
+		located.Stage, located.Object = StageResources, in.Object(LauncherPod)
 		return Resources{}, &located
 	}
 	return Resources{Requests: s.requests, Limits: s.limits, Overhead: s.overhead}, nil

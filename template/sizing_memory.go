@@ -78,11 +78,11 @@ func (s *sizing) guestMemory() Calculation {
 // overcommit reduces the guest memory by the cluster's percentage, rounded down to whole bytes.
 func (s *sizing) overcommit(a *Calculation) {
 	percent := s.config.MemoryOvercommit
-	if percent == defaultMemoryOvercommit {
+	if percent == 100 {
 		return
 	}
 	guest, scaled := a.Quantity.Value(), int64(math.MaxInt64)
-	high, low := bits.Mul64(uint64(guest), defaultMemoryOvercommit)
+	high, low := bits.Mul64(uint64(guest), 100)
 	if high < uint64(percent) {
 		if q, _ := bits.Div64(high, low, uint64(percent)); q < math.MaxInt64 {
 			scaled = int64(q)

@@ -165,7 +165,7 @@ func injected(t *testing.T) *template.Renderer {
 			{Name: "inner", MountPath: "/etc/ca/inner"}, {Name: "host", MountPath: "/host"},
 			{Name: "bundle", MountPath: "/expanded", SubPathExpr: "$(POD_NAME)"},
 		} {
-			d.Mount("compute", m)
+			d.Container("compute").Mount(m)
 		}
 		return nil
 	}})

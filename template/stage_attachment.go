@@ -18,11 +18,11 @@ func attachment(d *Draft) error {
 	if err != nil {
 		return err
 	}
-	owner := d.input.Hotplug.Owner
-	if t := d.config.SELinuxLauncherType; t != "" {
+	owner := d.Input().Hotplug.Owner
+	if t := d.Config().SELinuxLauncherType; t != "" {
 		setSELinuxOption(d.From("Config.SELinuxLauncherType"), "type", func(o *corev1.SELinuxOptions) { o.Type = t })
 	}
-	d.From("Input.Hotplug.Owner").RequireNode(corev1.NodeSelectorRequirement{
+	d.From("Input.Hotplug.Owner").Affinity().RequireNode(corev1.NodeSelectorRequirement{
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{owner.Spec.NodeName},
 	})
 	d.From("Input.Hotplug.Owner").Set("spec.tolerations", func(p *corev1.Pod) {
@@ -45,7 +45,7 @@ var rootFolders = []string{"bin", "dev", "etc", "lib", "lib64", "path", "proc", 
 // under the volume's name. A file system that the guest already has is not mounted: the VMI's Pod has it.
 func attach(d Draft, v hotplugVolume) error {
 	if isBlock(v.claim) {
-		d.Device(hotplugContainer, corev1.VolumeDevice{
+		d.Container(hotplugContainer).Device(corev1.VolumeDevice{
 			Name: v.name, DevicePath: fmt.Sprintf("%s/%s/%s", hotplugPath, v.name, v.claim.UID),
 		})
 		return nil
@@ -57,13 +57,13 @@ func attach(d Draft, v hotplugVolume) error {
 		return invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
 			"use another name, or a claim with volumeMode Block")
 	}
-	d.Mount(hotplugContainer, corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
+	d.Container(hotplugContainer).Mount(corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
 	return nil
 }
 
 // reachedGuest reports whether the volume is attached to the guest. It never is on a migration's target.
 func reachedGuest(d Draft, name string) bool {
-	return d.migration == nil && slices.ContainsFunc(d.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+	return d.Migration() == nil && slices.ContainsFunc(d.VMI().Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		return s.Name == name && s.HotplugVolume != nil && (s.Phase == v1.VolumeReady || s.Phase == v1.HotplugVolumeMounted)
 	})
 }

@@ -22,13 +22,13 @@ func consoleLog(d *Draft) error {
 		return err
 	}
 	always := corev1.ContainerRestartPolicyAlways
-	d.InitContainer(corev1.Container{
+	d.AddInitContainer(corev1.Container{
 		Name:            "guest-console-log",
-		Image:           d.config.LauncherImage,
-		ImagePullPolicy: d.config.ImagePullPolicy,
+		Image:           d.Config().LauncherImage,
+		ImagePullPolicy: d.Config().ImagePullPolicy,
 		RestartPolicy:   &always,
 		Command:         []string{"/usr/bin/virt-tail"},
-		Args:            []string{"--logfile", privateDir + "/" + string(d.vmi.UID) + "/virt-serial0-log"},
+		Args:            []string{"--logfile", privateDir + "/" + string(d.VMI().UID) + "/virt-serial0-log"},
 		Env:             []corev1.EnvVar{{Name: "VIRT_LAUNCHER_LOG_VERBOSITY", Value: fmt.Sprint(verbosity)}},
 		SecurityContext: supportSecurity(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: "private", MountPath: privateDir, ReadOnly: true}},
@@ -39,14 +39,14 @@ func consoleLog(d *Draft) error {
 }
 
 func logsConsole(d *Draft) bool {
-	devices := &d.vmi.Spec.Domain.Devices
+	devices := &d.VMI().Spec.Domain.Devices
 	if a := devices.AutoattachSerialConsole; a != nil && !*a {
 		return false
 	}
 	if l := devices.LogSerialConsole; l != nil {
 		return *l
 	}
-	return !d.config.DisableSerialConsoleLog
+	return !d.Config().DisableSerialConsoleLog
 }
 
 type amounts struct{ cpu, memory string }
@@ -55,7 +55,7 @@ type amounts struct{ cpu, memory string }
 // guaranteed quality of service needs requests equal to limits.
 func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := replacedResources(d, kind, request, limit)
-	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		r.Requests = r.Limits.DeepCopy()
 	}
 	return withinLimits(d, kind, r)
@@ -73,7 +73,7 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := r.Requests[name], r.Limits[name]
 		wrong := func(side, reason, remedy string) {
-			d.fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
+			d.Fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
 		}
 		switch {
 		case limit.Sign() < 0:
@@ -90,7 +90,7 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 // replacedResources returns the defaults, overridden by the configuration.
 func replacedResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
-	for _, c := range d.config.ContainerResources {
+	for _, c := range d.Config().ContainerResources {
 		if c.Type != kind {
 			continue
 		}

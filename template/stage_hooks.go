@@ -112,15 +112,16 @@ func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
 // an error that wraps ErrMissingFact.
 func askSidecars(d *Draft, creators []SidecarCreator) error {
 	var errs []error
+	in := d.Input()
 	for _, c := range creators {
-		more, err := c.Sidecars(d.input)
+		more, err := c.Sidecars(in)
 		errs = append(errs, err)
 		for _, s := range more {
 			if s.From == "" {
-				s.From = fmt.Sprintf("sidecars[%d]", len(d.sidecars))
+				s.From = fmt.Sprintf("sidecars[%d]", len(d.Sidecars()))
 			}
-			errs = append(errs, checkSidecar(d.input, &s)...)
-			d.sidecars = append(d.sidecars, s)
+			errs = append(errs, checkSidecar(in, &s)...)
+			d.RequestSidecar(s)
 		}
 	}
 	return errors.Join(errs...)

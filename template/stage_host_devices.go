@@ -18,7 +18,7 @@ import (
 // dynamic resource allocation. A device by claim whose feature gate is disabled is omitted, as in KubeVirt.
 func hostDevices(d *Draft) error {
 	devices := passedThrough(d)
-	if err := errors.Join(slices.Concat(checkClaims(d.vmi.Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
+	if err := errors.Join(slices.Concat(checkClaims(d.VMI().Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
 		return err
 	}
 	if len(devices) == 0 {
@@ -34,14 +34,14 @@ func hostDevices(d *Draft) error {
 				Name: p.kind + " " + p.name, Amount: *resource.NewQuantity(1, resource.DecimalSI), From: p.field,
 			})
 		case p.claimable:
-			d.From(p.field).Claim(computeContainer, corev1.ResourceClaim{Name: p.claim.ClaimName, Request: p.claim.RequestName})
+			d.From(p.field).Container(computeContainer).Claim(corev1.ResourceClaim{Name: p.claim.ClaimName, Request: p.claim.RequestName})
 		}
 	}
 	for _, name := range sortedKeys(plugged) {
 		n := *resource.NewQuantity(int64(len(plugged[name])), resource.DecimalSI)
 		from := d.From(plugged[name][0].From).Terms(plugged[name]...)
-		from.Request(computeContainer, name, n)
-		from.Limit(computeContainer, name, n)
+		from.Container(computeContainer).Request(name, n)
+		from.Container(computeContainer).Limit(name, n)
 	}
 	return nil
 }
@@ -57,19 +57,19 @@ type passthrough struct {
 
 // passedThrough returns the GPUs, then the other devices, each in the order of the VMI.
 func passedThrough(d *Draft) []passthrough {
-	devices := &d.vmi.Spec.Domain.Devices
+	devices := &d.VMI().Spec.Domain.Devices
 	if len(devices.GPUs)+len(devices.HostDevices) == 0 {
 		return nil
 	}
 	var all []passthrough
-	claimable := d.config.GateEnabled(gateGPUsWithDRA)
+	claimable := d.Config().GateEnabled(gateGPUsWithDRA)
 	for i := range devices.GPUs {
 		g := &devices.GPUs[i]
 		all = append(all, passthrough{
 			"GPU", g.Name, elementOf("spec.domain.devices.gpus", i), g.DeviceName, g.ClaimRequest, gateGPUsWithDRA, claimable,
 		})
 	}
-	claimable = d.config.GateEnabled(gateHostDevicesDRA)
+	claimable = d.Config().GateEnabled(gateHostDevicesDRA)
 	for i := range devices.HostDevices {
 		h := &devices.HostDevices[i]
 		all = append(all, passthrough{
@@ -92,7 +92,7 @@ func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
 		case p.claim != nil:
 			errs = append(errs, checkClaimed(d, p)...)
 		default:
-			errs = append(errs, checkPlugged(d.config.PermittedHostDevices, at, p)...)
+			errs = append(errs, checkPlugged(d.Config().PermittedHostDevices, at, p)...)
 		}
 	}
 	return errs
@@ -112,9 +112,9 @@ func checkPlugged(list *v1.PermittedHostDevices, at string, p *passthrough) []er
 // checkClaimed rejects a device whose claim the Pod does not have. If the gate is disabled, a list permits no claims.
 func checkClaimed(d *Draft, p *passthrough) []error {
 	if p.claimable {
-		return checkClaimRequest(p.field, p.claim, d.vmi.Spec.ResourceClaims)
+		return checkClaimRequest(p.field, p.claim, d.VMI().Spec.ResourceClaims)
 	}
-	if d.config.PermittedHostDevices == nil {
+	if d.Config().PermittedHostDevices == nil {
 		return nil
 	}
 	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",

@@ -43,8 +43,8 @@ func images(d *Draft) error {
 	for _, image := range all {
 		d.From(image.field).PullSecret(image.pullSecret)
 	}
-	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
-	if !d.config.GateEnabled(gateImageVolume) {
+	d.From("Config.ImagePullSecret").PullSecret(d.Config().ImagePullSecret)
+	if !d.Config().GateEnabled(gateImageVolume) {
 		return nil
 	}
 	digests := asksForDigests(d)
@@ -53,14 +53,14 @@ func images(d *Draft) error {
 		from.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: image.reference, PullPolicy: image.pullPolicy},
 		}})
-		from.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
+		from.Container(computeContainer).Mount(corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
 		if digests {
-			from.InitContainer(digestContainer(d, image))
+			from.AddInitContainer(digestContainer(d, image))
 		}
 	}
 	if digests && len(all) > 0 {
 		d.From("Config.LauncherImage").Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: d.config.LauncherImage, PullPolicy: d.config.ImagePullPolicy},
+			Image: &corev1.ImageVolumeSource{Reference: d.Config().LauncherImage, PullPolicy: d.Config().ImagePullPolicy},
 		}})
 	}
 	return nil
@@ -68,8 +68,8 @@ func images(d *Draft) error {
 
 // pinnedImages returns the images of the VMI, on a migration target by the digests of the source.
 func pinnedImages(d *Draft) ([]diskImage, error) {
-	all := diskImages(d.vmi)
-	if d.migration == nil {
+	all := diskImages(d.VMI())
+	if d.Migration() == nil {
 		return all, nil
 	}
 	for i := range all {
@@ -83,7 +83,7 @@ func pinnedImages(d *Draft) ([]diskImage, error) {
 }
 
 // asksForDigests reports whether image volumes come with containers that reveal digests. A target has them already.
-func asksForDigests(d *Draft) bool { return d.migration == nil && !skipsDigest(d.vmi) }
+func asksForDigests(d *Draft) bool { return d.Migration() == nil && !skipsDigest(d.VMI()) }
 
 func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 	for i := range vmi.Spec.Volumes {
@@ -133,8 +133,8 @@ func imageResources(d *Draft) corev1.ResourceRequirements {
 // pinnedImage returns the reference of the source Pod's image. The target needs the same bytes, even if the tag has moved
 // meanwhile.
 func pinnedImage(d *Draft, image diskImage) (string, error) {
-	source := d.migration.SourcePod
-	if d.migration.Receives {
+	source := d.Migration().SourcePod
+	if d.Migration().Receives {
 		return receivedImage(d, image)
 	}
 	reference := image.reference
@@ -147,7 +147,7 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 	if digest := digestPattern.FindStringSubmatch(reported); digest != nil {
 		return withoutTag(image.reference) + digestMark + digest[1], nil
 	}
-	if strings.Contains(reference, digestMark) || (!found && skipsDigest(d.vmi)) {
+	if strings.Contains(reference, digestMark) || (!found && skipsDigest(d.VMI())) {
 		return reference, nil
 	}
 	if !found || reported == "" {
@@ -163,7 +163,7 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 // receivedImage returns the image reference of a VMI from another cluster. Its digest there is unknown, and a guest that
 // finds other bytes below its writes loses its disk.
 func receivedImage(d *Draft, image diskImage) (string, error) {
-	if strings.Contains(image.reference, digestMark) || skipsDigest(d.vmi) {
+	if strings.Contains(image.reference, digestMark) || skipsDigest(d.VMI()) {
 		return image.reference, nil
 	}
 	return "", invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),

@@ -10,26 +10,26 @@ import (
 
 // migrationMarks marks the Pods of a migration. A target has its own name and avoids nodes with a Pod of the same VMI.
 func migrationMarks(d *Draft) error {
-	m := d.migration
+	m := d.Migration()
 	if m == nil {
 		return nil
 	}
 	d.From("Input.Migration.UID").Label(v1.MigrationJobLabel, string(m.UID))
 	d.From("Input.Migration.Name").Annotation(v1.MigrationJobNameAnnotation, m.Name)
-	if d.kind != TargetPod {
+	if d.Kind() != TargetPod {
 		return nil
 	}
-	d.From("metadata.uid, Input.Migration.UID").Set("metadata.name", func(p *corev1.Pod) { p.Name = TargetName(d.vmi, m.UID) })
+	d.From("metadata.uid, Input.Migration.UID").Set("metadata.name", func(p *corev1.Pod) { p.Name = TargetName(d.VMI(), m.UID) })
 	for _, key := range sortedKeys(m.AddedNodeSelector) {
-		if _, rendered := d.pod.Spec.NodeSelector[key]; !rendered {
+		if _, rendered := d.View().Spec.NodeSelector[key]; !rendered {
 			d.From("Input.Migration.AddedNodeSelector").NodeSelector(key, m.AddedNodeSelector[key])
 		}
 	}
 	if m.Receives {
 		return avoidSourceNode(d)
 	}
-	d.From("metadata.uid").AvoidPods(corev1.PodAffinityTerm{
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.vmi.UID)}},
+	d.From("metadata.uid").Affinity().AvoidPods(corev1.PodAffinityTerm{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.VMI().UID)}},
 		TopologyKey:   corev1.LabelHostname,
 	})
 	return nil
@@ -45,7 +45,7 @@ func avoidSourceNode(d *Draft) error {
 			Field: field, Reason: "must be set", Remedy: "wait for the source's report", Err: ErrMissingFact,
 		}
 	}
-	d.From(field).RequireNode(corev1.NodeSelectorRequirement{
+	d.From(field).Affinity().RequireNode(corev1.NodeSelectorRequirement{
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node},
 	})
 	return nil
@@ -53,7 +53,7 @@ func avoidSourceNode(d *Draft) error {
 
 // source returns the state that the source has reported about a VMI that is received.
 func source(d *Draft) v1.VirtualMachineInstanceMigrationSourceState {
-	if m := d.vmi.Status.MigrationState; m != nil && m.SourceState != nil {
+	if m := d.VMI().Status.MigrationState; m != nil && m.SourceState != nil {
 		return *m.SourceState
 	}
 	return v1.VirtualMachineInstanceMigrationSourceState{}

@@ -12,12 +12,12 @@ import (
 // sameCPU restricts the target to nodes with the source's CPU vendor and, for host-model VMIs, to nodes that support the
 // source's model.
 func sameCPU(d *Draft) error {
-	if cpu := d.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
+	if cpu := d.VMI().Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
 		if err := sameHostModel(d); err != nil {
 			return err
 		}
 	}
-	if hasPrefix(d.pod.Spec.NodeSelector, v1.CPUModelVendorLabel) {
+	if hasPrefix(d.View().Spec.NodeSelector, v1.CPUModelVendorLabel) {
 		return nil
 	}
 	labels, from := sourceLabels(d)
@@ -34,10 +34,10 @@ func sameCPU(d *Draft) error {
 // ones.
 func sourceLabels(d *Draft) (labels map[string]string, from string) {
 	switch {
-	case d.migration.Receives:
+	case d.Migration().Receives:
 		return source(d).NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
-	case d.migration.SourceNode != nil:
-		return d.migration.SourceNode.Labels, "Input.Migration.SourceNode labels"
+	case d.Migration().SourceNode != nil:
+		return d.Migration().SourceNode.Labels, "Input.Migration.SourceNode labels"
 	default:
 		return nil, ""
 	}
@@ -47,8 +47,8 @@ func sameHostModel(d *Draft) error {
 	// After a migration, a VMI keeps the model it was started with, not that of its current node.
 	inherited := false
 	var carried map[string]string
-	if !d.migration.Receives { // otherwise its Pod is in another namespace or cluster
-		carried = d.migration.SourcePod.Spec.NodeSelector
+	if !d.Migration().Receives { // otherwise its Pod is in another namespace or cluster
+		carried = d.Migration().SourcePod.Spec.NodeSelector
 	}
 	for _, key := range sortedKeys(carried) {
 		if strings.HasPrefix(key, v1.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, v1.CPUFeatureLabel) {

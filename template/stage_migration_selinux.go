@@ -14,11 +14,11 @@ const sourceContext = "status.migrationState.sourceState.selinuxContext"
 
 // sameSELinuxLevel sets the categories of the source on the target, which the domain needs to open shared disks.
 func sameSELinuxLevel(d *Draft) error {
-	if d.config.IgnoreSELinuxLevel {
+	if d.Config().IgnoreSELinuxLevel {
 		return nil
 	}
-	field, context := "status.selinuxContext", d.vmi.Status.SelinuxContext
-	if d.migration.Receives {
+	field, context := "status.selinuxContext", d.VMI().Status.SelinuxContext
+	if d.Migration().Receives {
 		field, context = sourceContext, source(d).SelinuxContext
 	}
 	level, err := selinuxLevel(field, context, "wait for the node agent's report, or set Config.IgnoreSELinuxLevel")

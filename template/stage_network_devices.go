@@ -51,17 +51,17 @@ func (NetworkOverhead) Overhead(in Input) (terms []Term) {
 // networkDevices requests the devices of networks: those of NetworkAttachmentDefinitions, unless a webhook adds them, and
 // those of resource claims.
 func networkDevices(d *Draft) error {
-	if !d.config.GateEnabled(gateExternalNetInject) {
+	if !d.Config().GateEnabled(gateExternalNetInject) {
 		if err := networkResources(d); err != nil {
 			return err
 		}
 	}
-	if !d.config.GateEnabled(gateNetworkDRA) {
+	if !d.Config().GateEnabled(gateNetworkDRA) {
 		return nil
 	}
-	for i := range d.vmi.Spec.Networks {
-		if c := d.vmi.Spec.Networks[i].ResourceClaim; c != nil {
-			d.From(elementOf(vmiNetworks, i)+".resourceClaim").Claim(computeContainer, corev1.ResourceClaim{Name: c.ClaimName, Request: c.RequestName})
+	for i := range d.VMI().Spec.Networks {
+		if c := d.VMI().Spec.Networks[i].ResourceClaim; c != nil {
+			d.From(elementOf(vmiNetworks, i) + ".resourceClaim").Container(computeContainer).Claim(corev1.ResourceClaim{Name: c.ClaimName, Request: c.RequestName})
 		}
 	}
 	return nil
@@ -72,8 +72,8 @@ func networkDevices(d *Draft) error {
 func networkResources(d *Draft) error {
 	counts := map[corev1.ResourceName]int64{}
 	var errs []error
-	for i := range d.vmi.Spec.Networks {
-		n := &d.vmi.Spec.Networks[i]
+	for i := range d.VMI().Spec.Networks {
+		n := &d.VMI().Spec.Networks[i]
 		if n.Multus == nil {
 			continue
 		}
@@ -84,7 +84,7 @@ func networkResources(d *Draft) error {
 			counts[name]++
 		}
 	}
-	compute, _ := d.container(computeContainer, "", "")
+	compute := d.Container(computeContainer).View()
 	if len(errs) > 0 || compute == nil {
 		return errors.Join(errs...)
 	}
@@ -93,16 +93,16 @@ func networkResources(d *Draft) error {
 		pieces := *resource.NewQuantity(counts[name], resource.DecimalSI)
 		request.Add(pieces)
 		limit.Add(pieces)
-		d.From("Facts.NetworkAttachmentDefinitions").Request(computeContainer, name, request)
-		d.From("Facts.NetworkAttachmentDefinitions").Limit(computeContainer, name, limit)
+		d.From("Facts.NetworkAttachmentDefinitions").Container(computeContainer).Request(name, request)
+		d.From("Facts.NetworkAttachmentDefinitions").Container(computeContainer).Limit(name, limit)
 	}
 	return nil
 }
 
 // networkResource returns the resource name of a network's devices; empty if it has none.
 func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error) {
-	namespace, name := nadReference(d.vmi.Namespace, reference)
-	nad := d.facts.NetworkAttachmentDefinitions[namespace+"/"+name]
+	namespace, name := nadReference(d.VMI().Namespace, reference)
+	nad := d.Facts().NetworkAttachmentDefinitions[namespace+"/"+name]
 	if nad == nil {
 		return "", &Error{
 			Field: at, Reason: fmt.Sprintf("NetworkAttachmentDefinition %s/%s not found", namespace, name),
@@ -133,22 +133,22 @@ func networkInfo(d *Draft) error {
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + networkInfoAnnotation + "']"},
 		}}},
 	}})
-	d.From(from).Mount(computeContainer, podInfoMount())
+	d.From(from).Container(computeContainer).Mount(podInfoMount())
 	return nil
 }
 
 // networkInfoSource returns the first field that requires the file, if any.
 func networkInfoSource(d *Draft) string {
-	for i := range d.vmi.Spec.Domain.Devices.Interfaces {
-		iface := &d.vmi.Spec.Domain.Devices.Interfaces[i]
+	for i := range d.VMI().Spec.Domain.Devices.Interfaces {
+		iface := &d.VMI().Spec.Domain.Devices.Interfaces[i]
 		if iface.SRIOV != nil || (iface.Binding != nil &&
-			d.config.NetworkBindings[iface.Binding.Name].DownwardAPI == v1.DeviceInfo) {
+			d.Config().NetworkBindings[iface.Binding.Name].DownwardAPI == v1.DeviceInfo) {
 			return elementOf(vmiInterfaces, i)
 		}
 	}
-	for i := range d.sidecars {
-		if d.sidecars[i].DeviceInfo {
-			return d.sidecars[i].From
+	for i := range d.Sidecars() {
+		if d.Sidecars()[i].DeviceInfo {
+			return d.Sidecars()[i].From
 		}
 	}
 	return ""

@@ -15,16 +15,16 @@ import (
 // features.
 func nodeSelector(d *Draft) error {
 	d.NodeSelector(v1.NodeSchedulable, "true")
-	anyArch := d.config.GateEnabled(gateCrossArch)
-	if arch := strings.ToLower(d.vmi.Spec.Architecture); arch != "" && !anyArch {
+	anyArch := d.Config().GateEnabled(gateCrossArch)
+	if arch := strings.ToLower(d.VMI().Spec.Architecture); arch != "" && !anyArch {
 		d.From("spec.architecture").NodeSelector(corev1.LabelArchStable, arch)
 	}
 	for _, layer := range []struct {
 		from      string
 		selectors map[string]string
-	}{{"Config.NodeSelectors", d.config.NodeSelectors}, {"spec.nodeSelector", d.vmi.Spec.NodeSelector}} {
+	}{{"Config.NodeSelectors", d.Config().NodeSelectors}, {"spec.nodeSelector", d.VMI().Spec.NodeSelector}} {
 		for _, key := range sortedKeys(layer.selectors) {
-			if anyArch && d.vmi.Spec.Architecture != "" && key == corev1.LabelArchStable {
+			if anyArch && d.VMI().Spec.Architecture != "" && key == corev1.LabelArchStable {
 				continue // nodes of another architecture emulate the VMI's, see archLabel
 			}
 			d.From(layer.from).NodeSelector(key, layer.selectors[key])
@@ -41,7 +41,7 @@ type neededLabel struct{ from, label string }
 
 // neededLabels returns the labels of the nodes that support the VMI's features.
 func neededLabels(d *Draft) []neededLabel {
-	vmi := d.vmi
+	vmi := d.VMI()
 	var needed []neededLabel
 	add := func(needs bool, from, label string) {
 		if needs {
@@ -49,7 +49,7 @@ func neededLabels(d *Draft) []neededLabel {
 		}
 	}
 	add(vmi.IsCPUDedicated(), "spec.domain.cpu.dedicatedCpuPlacement", v1.CPUManager)
-	if d.config.GateEnabled(gateHypervStrict) {
+	if d.Config().GateEnabled(gateHypervStrict) {
 		needed = append(needed, hypervLabels(vmi.Spec.Domain.Features)...)
 	}
 	for _, label := range cpuLabels(vmi.Spec.Domain.CPU) {
@@ -67,7 +67,7 @@ func neededLabels(d *Draft) []neededLabel {
 		add(arch == archS390x, from, v1.SecureExecutionLabel)
 		add(s.TDX != nil, from, v1.TDXLabel)
 	}
-	add(arch != "" && d.config.GateEnabled(gateCrossArch), "spec.architecture", archLabel(arch))
+	add(arch != "" && d.Config().GateEnabled(gateCrossArch), "spec.architecture", archLabel(arch))
 	return needed
 }
 

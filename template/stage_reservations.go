@@ -28,7 +28,7 @@ func reservations(d *Draft) error {
 		marked[label] = true
 		from := d.From(r.field + ", Facts.Claims")
 		from.Label(label, "")
-		from.AvoidPods(corev1.PodAffinityTerm{
+		from.Affinity().AvoidPods(corev1.PodAffinityTerm{
 			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 				Key: label, Operator: metav1.LabelSelectorOpExists,
 			}}},
@@ -47,8 +47,8 @@ type reservation struct {
 // reservedClaims returns the known claims of disks with reservations, in the order of the disks.
 func reservedClaims(d *Draft) (all []reservation) {
 	names := map[string]string{}
-	for i := range d.vmi.Spec.Volumes {
-		switch v := &d.vmi.Spec.Volumes[i]; {
+	for i := range d.VMI().Spec.Volumes {
+		switch v := &d.VMI().Spec.Volumes[i]; {
 		case v.MemoryDump != nil:
 			names[v.Name] = v.MemoryDump.ClaimName
 		case v.PersistentVolumeClaim != nil, v.DataVolume != nil:
@@ -56,12 +56,12 @@ func reservedClaims(d *Draft) (all []reservation) {
 			names[v.Name] = source.ClaimName
 		}
 	}
-	for i := range d.vmi.Spec.Domain.Devices.Disks {
-		disk := &d.vmi.Spec.Domain.Devices.Disks[i]
+	for i := range d.VMI().Spec.Domain.Devices.Disks {
+		disk := &d.VMI().Spec.Domain.Devices.Disks[i]
 		if disk.LUN == nil || !disk.LUN.Reservation {
 			continue
 		}
-		if claim := d.facts.Claims[names[disk.Name]]; claim != nil {
+		if claim := d.Facts().Claims[names[disk.Name]]; claim != nil {
 			all = append(all, reservation{elementOf(vmiDisks, i) + ".lun.reservation", claim})
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 // scheduling copies the VMI's scheduling fields.
 func scheduling(d *Draft) error {
-	spec := &d.vmi.Spec
+	spec := &d.VMI().Spec
 	if len(spec.Tolerations) > 0 {
 		d.From("spec.tolerations").Set("spec.tolerations", func(p *corev1.Pod) { p.Spec.Tolerations = spec.Tolerations })
 	}

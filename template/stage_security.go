@@ -28,19 +28,19 @@ func security(d *Draft) error {
 	}
 	// Every field has its own value, so that changing one later does not change another.
 	user, yes := int64(0), true
-	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(qemuUser) })
-	if nonRoot(d.vmi) {
-		user = qemuUser
-		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = new(qemuUser) })
+	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(QEMUUser) })
+	if nonRoot(d.VMI()) {
+		user = QEMUUser
+		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = new(QEMUUser) })
 		set(runtimeUser, "runAsNonRoot", func(c *corev1.PodSecurityContext) { c.RunAsNonRoot = &yes })
 	}
 	set(runtimeUser, "runAsUser", func(c *corev1.PodSecurityContext) { c.RunAsUser = &user })
-	if t := d.config.SELinuxLauncherType; t != "" {
+	if t := d.Config().SELinuxLauncherType; t != "" {
 		set("Config.SELinuxLauncherType", "seLinuxOptions", func(c *corev1.PodSecurityContext) {
 			c.SELinuxOptions = &corev1.SELinuxOptions{Type: t}
 		})
 	}
-	if profile := seccomp(d.config.Seccomp); profile != nil {
+	if profile := seccomp(d.Config().Seccomp); profile != nil {
 		set("Config.Seccomp", "seccompProfile", func(c *corev1.PodSecurityContext) { c.SeccompProfile = profile })
 	}
 	return nil
@@ -65,7 +65,7 @@ func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	yes, no := true, false
 	if nonRoot(vmi) {
 		return &corev1.SecurityContext{
-			RunAsUser: new(qemuUser), RunAsGroup: new(qemuUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(QEMUUser), RunAsGroup: new(QEMUUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{
 				Add:  []corev1.Capability{"NET_BIND_SERVICE"},
 				Drop: []corev1.Capability{"ALL"},
@@ -81,7 +81,7 @@ func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 
 // supportSecurity returns the security context of support containers: never root, no capabilities.
 func supportSecurity() *corev1.SecurityContext {
-	user, yes, no := qemuUser, true, false
+	user, yes, no := QEMUUser, true, false
 	return &corev1.SecurityContext{
 		RunAsUser: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

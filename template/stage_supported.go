@@ -11,7 +11,7 @@ import (
 // supported rejects fields whose feature gates are disabled, for VMIs that passed no webhook. They are neither rendered nor
 // silently omitted.
 func supported(d *Draft) error {
-	return errors.Join(refused(vmirules.Closed(d.vmi, d.config.gates()))...)
+	return errors.Join(refused(vmirules.Closed(d.VMI(), vmirules.Gates{On: d.Config().FeatureGates, Off: d.Config().DisabledFeatureGates}))...)
 }
 
 // refused returns the errors of the faults.

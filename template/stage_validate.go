@@ -11,16 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // validate rejects a VMI that cannot be rendered. It reports all faults, not only the first.
 func validate(d *Draft) error {
 	errs := slices.Concat(
-		checkMemory(&d.vmi.Spec.Domain),
-		checkCPU(&d.vmi.Spec.Domain),
-		checkDisks(&d.vmi.Spec),
-		checkVolumes(d.vmi.Spec.Volumes),
-		checkKernelBoot(&d.vmi.Spec.Domain),
+		checkMemory(&d.VMI().Spec.Domain),
+		checkCPU(&d.VMI().Spec.Domain),
+		checkDisks(&d.VMI().Spec),
+		checkVolumes(d.VMI().Spec.Volumes),
+		checkKernelBoot(&d.VMI().Spec.Domain),
 		checkStorage(d),
 		checkPod(d),
 	)
@@ -82,7 +84,7 @@ func checkVolumes(volumes []v1.Volume) (errs []error) {
 	for i := range volumes {
 		v := &volumes[i]
 		at := elementOf(vmiVolumes, i)
-		if !plain(v.Name) {
+		if !vmirules.Plain(v.Name) {
 			if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
 				errs = append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
 			}

@@ -94,7 +94,7 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 func checkAsked(field string, name corev1.ResourceName) (errs []error) {
 	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	if !standard {
-		if problems := labelKey(string(name)); len(problems) > 0 {
+		if problems := vmirules.LabelKey(string(name)); len(problems) > 0 {
 			errs = append(errs, invalid(field, fmt.Sprintf("%q must be a valid resource name: %s", name, problems[0]), "use a name such as memory"))
 		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 			errs = append(errs, invalid(field, fmt.Sprintf("%q is not a container resource", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))

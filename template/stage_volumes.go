@@ -14,9 +14,10 @@ import (
 
 // volumes adds the volumes of the VMI's disks, except images. Hotplugged volumes are attached by Pods of their own.
 func volumes(d *Draft) error {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
-		if hotplugged(d.plugged, v) {
+	plugged := hotpluggedNames(d.VMI())
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
+		if hotplugged(plugged, v) {
 			continue
 		}
 		at := elementOf(vmiVolumes, i)
@@ -34,7 +35,7 @@ func hotplugged(plugged map[string]bool, v *v1.Volume) bool {
 
 // hotpluggedNames returns the names of the hotplugged volumes according to the status.
 func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
-	if vmi == nil || len(vmi.Status.VolumeStatus) == 0 {
+	if len(vmi.Status.VolumeStatus) == 0 {
 		return nil
 	}
 	names := make(map[string]bool, len(vmi.Status.VolumeStatus))
@@ -48,7 +49,7 @@ func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 
 func addVolume(d Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
-		if isBlock(d.facts.Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
+		if isBlock(d.Facts().Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
 			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
 		}
 		return addClaim(d, v.Name, at+"."+field, claim)
@@ -63,7 +64,7 @@ func addVolume(d Draft, v *v1.Volume, at string) error {
 		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit},
 		}})
-		d.Mount(computeContainer, corev1.VolumeMount{Name: v.Name, MountPath: privateDir + "/downwardmetric-disk"})
+		d.Container(computeContainer).Mount(corev1.VolumeMount{Name: v.Name, MountPath: privateDir + "/downwardmetric-disk"})
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ var devicesOfLauncher = []string{
 }
 
 func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
-	claim := d.facts.Claims[source.ClaimName]
+	claim := d.Facts().Claims[source.ClaimName]
 	if claim == nil {
 		return &Error{
 			Field: field, Reason: fmt.Sprintf("claim %q not found", source.ClaimName),
@@ -98,10 +99,10 @@ func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimV
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
 	if isBlock(claim) {
-		d.Device(computeContainer, corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
+		d.Container(computeContainer).Device(corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
 		return nil
 	}
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 	return nil
 }
 
@@ -111,13 +112,14 @@ func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 
 // sharedPaths returns the mount paths of file systems that several nodes can write to; a migration does not copy those.
 func sharedPaths(d *Draft) (paths []string) {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+	plugged := hotpluggedNames(d.VMI())
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		source, _ := claimOf(v)
-		if source == nil || hotplugged(d.plugged, v) {
+		if source == nil || hotplugged(plugged, v) {
 			continue
 		}
-		claim := d.facts.Claims[source.ClaimName]
+		claim := d.Facts().Claims[source.ClaimName]
 		if claim != nil && !isBlock(claim) && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany) {
 			paths = append(paths, vmiDisksDir+"/"+v.Name)
 		}
@@ -136,7 +138,7 @@ func addHostDisk(d Draft, name string, h *v1.HostDisk) {
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: path.Dir(h.Path), Type: &kind},
 	}})
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 }
 
 func addSysprep(d Draft, name string, s *v1.SysprepSource) {
@@ -147,5 +149,5 @@ func addSysprep(d Draft, name string, s *v1.SysprepSource) {
 		source.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *s.ConfigMap}
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: source})
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: privateDir + "/sysprep/" + name, ReadOnly: true})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: privateDir + "/sysprep/" + name, ReadOnly: true})
 }

@@ -19,57 +19,62 @@ import (
 // wrongInput rejects input that is invalid for Pods of any kind, whatever the Renderer's stages: the parts of Config and
 // Migration that appear in Pods and, for Pods whose stages do not validate the VMI, the VMI.
 func wrongInput(kind PodKind, in Input) error {
-	f := wrongVMI(kind, in.VMI)
-	checkConfig(&f, kind, &in.Config)
+	errs := append(wrongVMI(kind, in.VMI), wrongConfig(kind, &in.Config)...)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
-		f.text("Input.Migration.UID", string(m.UID), labelValue, "use an object read from the API server")
-		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
+		if problems := vmirules.LabelValue(string(m.UID)); len(problems) > 0 {
+			errs = append(errs, invalid("Input.Migration.UID", fmt.Sprintf("%q: %s", m.UID, problems[0]), "use an object read from the API server"))
+		}
+		errs = append(errs, refused(vmirules.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
 	}
-	if kind&HotplugPods != 0 && len(f) == 0 {
-		checkMetadata(&f, in.VMI)
+	if kind&HotplugPods != 0 && len(errs) == 0 {
+		errs = refused(vmirules.Metadata(in.VMI))
 		if class := in.VMI.Spec.PriorityClassName; class != "" {
-			f.text("spec.priorityClassName", class, validation.IsDNS1123Subdomain, useDNSName)
+			if problems := validation.IsDNS1123Subdomain(class); len(problems) > 0 {
+				errs = append(errs, invalid("spec.priorityClassName", fmt.Sprintf("%q: %s", class, problems[0]), "use lower case letters, digits, dashes and dots"))
+			}
 		}
 	}
-	for _, fault := range f {
+	for _, fault := range errs {
 		var e *Error
 		if errors.As(fault, &e) {
-			e.Stage, e.Object = stageInput, in.object(kind)
+			e.Stage, e.Object = stageInput, in.Object(kind)
 		}
 	}
-	return errors.Join(f...)
+	return errors.Join(errs...)
 }
 
 // wrongVMI rejects VMIs that are invalid for Pods of any kind: excessive lists and impossible values.
-func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) faults {
-	var f faults
+func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) []error {
+	var faults []vmirules.Fault
 	if vmi != nil && kind != ExporterPod {
-		f = append(f, refused(vmirules.Bounds(vmi))...)
+		faults = vmirules.Bounds(vmi)
 	}
-	if vmi != nil && kind&GuestPods != 0 && len(f) == 0 {
-		f = append(f, refused(vmirules.Values(vmi))...)
+	if vmi != nil && kind&GuestPods != 0 && len(faults) == 0 {
+		faults = vmirules.Values(vmi)
 	}
-	return f
+	return refused(faults)
 }
 
-func checkConfig(f *faults, kind PodKind, c *Config) {
-	f.oneOf("Config.ImagePullPolicy", string(c.ImagePullPolicy), pullPolicies...)
+func wrongConfig(kind PodKind, c *Config) (errs []error) {
+	policies := []corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
+	if !slices.Contains(policies, c.ImagePullPolicy) {
+		errs = append(errs, invalid("Config.ImagePullPolicy", fmt.Sprintf("%q is not supported", c.ImagePullPolicy), "use Always or IfNotPresent or Never"))
+	}
 	image, field := c.LauncherImage, "Config.LauncherImage"
 	if kind == ExporterPod {
 		image, field = c.ExporterImage, "Config.ExporterImage"
 	}
 	for _, i := range []struct{ field, image string }{{field, image}, {"Config.SidecarShimImage", c.SidecarShimImage}} {
 		if strings.TrimSpace(i.image) != i.image {
-			f.add(i.field, fmt.Sprintf("%q must not begin or end with white space", i.image), "remove it")
+			errs = append(errs, invalid(i.field, fmt.Sprintf("%q must not begin or end with white space", i.image), "remove it"))
 		}
 	}
 	if s := c.Seccomp; s != nil && s.LocalhostProfile != nil {
 		profile := *s.LocalhostProfile
 		if profile == "" || path.IsAbs(profile) || slices.Contains(strings.Split(profile, "/"), "..") {
-			f.add("Config.Seccomp.localhostProfile", fmt.Sprintf("%q must be a path below the kubelet's folder of profiles", profile),
-				"use a path such as profiles/launcher.json")
+			errs = append(errs, invalid("Config.Seccomp.localhostProfile",
+				fmt.Sprintf("%q must be a path below the kubelet's folder of profiles", profile), "use a path such as profiles/launcher.json"))
 		}
 	}
+	return errs
 }
-
-var pullPolicies = []string{string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever)}

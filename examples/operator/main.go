@@ -87,7 +87,7 @@ func guestOf(d *Desktop) *v1.VirtualMachineInstance {
 func renderer() (*template.Renderer, error) {
 	return template.Default().After(template.StageCompute, template.Stage{Name: "seat", Apply: func(d *template.Draft) error {
 		if seat := d.VMI().Labels[seatLabel]; seat != "" {
-			d.From("metadata.labels[" + seatLabel + "]").Container(corev1.Container{Name: "seat", Image: seatImage, Args: []string{seat}})
+			d.From("metadata.labels[" + seatLabel + "]").AddContainer(corev1.Container{Name: "seat", Image: seatImage, Args: []string{seat}})
 		}
 		return nil
 	}})
