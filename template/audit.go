@@ -27,7 +27,7 @@ func (d Draft) writeAlone(path string, f field, write func(*corev1.Pod)) {
 	case err != nil:
 		d.Fail(&Error{Field: path, Reason: "the write left an invalid Pod", Err: err})
 	case other != "":
-		d.Fail(invalid(other, fmt.Sprintf("stage %q changed it by Set of %s", d.stage.Name, path), "write each field by its own Set"))
+		d.Fail(Invalid(other, fmt.Sprintf("stage %q changed it by Set of %s", d.stage.Name, path), "write each field by its own Set"))
 	default:
 		*d.pod = *written.DeepCopy() // the stage may have kept the pointer
 	}

@@ -142,7 +142,7 @@ func (c Container) Arg(flag string, values ...string) {
 	}
 	for _, value := range values {
 		if strings.HasPrefix(value, "--") {
-			c.draft.Fail(invalid(at.String(), fmt.Sprintf("value %q must not begin with --", value), "use another value"))
+			c.draft.Fail(Invalid(at.String(), fmt.Sprintf("value %q must not begin with --", value), "use another value"))
 			return
 		}
 	}
@@ -195,7 +195,7 @@ func (c Container) Set(part string, write func(*corev1.Container)) {
 	if box == nil {
 		return
 	}
-	c.draft.Set(at.String()+"."+part, func(p *corev1.Pod) {
+	c.draft.Set(at.base+"["+at.name+"]."+part, func(p *corev1.Pod) {
 		list := p.Spec.Containers
 		if at.base == fieldInitContainers {
 			list = p.Spec.InitContainers
@@ -206,6 +206,13 @@ func (c Container) Set(part string, write func(*corev1.Container)) {
 			}
 		}
 	})
+}
+
+// Derived records the source of a part that the stage has set with the container: the one of the Draft.
+func (c Container) Derived(part string) {
+	if box, at := c.part("."+part, ""); box != nil {
+		c.draft.claim(at)
+	}
 }
 
 // View returns the container as rendered so far, nil if it is missing. It must not be changed.
@@ -223,7 +230,7 @@ func (c Container) part(sub, item string) (*corev1.Container, field) {
 	if i := find(d.rendering, d.pod.Spec.InitContainers, field{base: fieldInitContainers}, c.name, containerKey); i >= 0 {
 		return &d.pod.Spec.InitContainers[i], field{fieldInitContainers, c.name, sub, item}
 	}
-	d.Fail(invalid("spec.containers["+c.name+"]", fmt.Sprintf("stage %q requires a missing container", d.stage.Name),
+	d.Fail(Invalid("spec.containers["+c.name+"]", fmt.Sprintf("stage %q requires a missing container", d.stage.Name),
 		"put the stage after the one that adds the container"))
 	return nil, field{}
 }

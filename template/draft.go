@@ -103,8 +103,8 @@ func (d *rendering) Kind() PodKind { return d.kind }
 // Input returns the complete input, with the defaults of Config. It must not be changed.
 func (d *rendering) Input() Input { return d.input }
 
-// Config returns the configuration with defaults.
-func (d *rendering) Config() Config { return d.input.Config }
+// Config returns the configuration with defaults. It must not be changed.
+func (d *rendering) Config() *Config { return &d.input.Config }
 
 // Facts returns the readings given with the input. They must not be changed.
 func (d *rendering) Facts() Facts { return d.input.Facts }
@@ -178,7 +178,7 @@ func (d Draft) mayReplace(fields []field) bool {
 func (d Draft) owned(f field, owner origin) {
 	path := f.String()
 	if f.isElement() && owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
-		d.Fail(invalid(path, fmt.Sprintf("%s and %s collide", owner.from, d.from), "rename one of them"))
+		d.Fail(Invalid(path, fmt.Sprintf("%s and %s collide", owner.from, d.from), "rename one of them"))
 		return
 	}
 	d.Fail(&Error{

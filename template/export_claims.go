@@ -27,15 +27,15 @@ func exportedClaims(d *Draft) (all []exportedClaim, err error) {
 		at := fmt.Sprintf("Input.Export.Server.Claims[%d]", i)
 		switch {
 		case claim == nil || claim.Name == "":
-			errs = append(errs, invalid(at, "name must be set", "use claims read from the API server"))
+			errs = append(errs, Invalid(at, "name must be set", "use claims read from the API server"))
 			continue
 		case claim.Namespace != "" && claim.Namespace != export.Object.Namespace:
-			errs = append(errs, invalid(at, "must be in the namespace of the export", "use claims in namespace "+export.Object.Namespace))
+			errs = append(errs, Invalid(at, "must be in the namespace of the export", "use claims in namespace "+export.Object.Namespace))
 			continue
 		}
 		s := exportedClaim{at: at, dir: exportDir(claim.Name), claim: claim}
 		if j := slices.IndexFunc(all, func(o exportedClaim) bool { return o.dir == s.dir }); j >= 0 {
-			errs = append(errs, invalid(at, fmt.Sprintf("%q and %q of %s have the same name in the exporter", claim.Name, all[j].claim.Name, all[j].at),
+			errs = append(errs, Invalid(at, fmt.Sprintf("%q and %q of %s have the same name in the exporter", claim.Name, all[j].claim.Name, all[j].at),
 				"serve one of them with another export"))
 			continue
 		}

@@ -62,9 +62,8 @@ func ResourcesStage(calculators ...OverheadCalculator) Stage {
 }
 
 func annotate(d *Draft, generators []AnnotationGenerator) error {
-	in := d.Input()
 	for _, g := range generators {
-		annotations, err := g.Annotations(in)
+		annotations, err := g.Annotations(d.Input())
 		if err != nil {
 			return err
 		}

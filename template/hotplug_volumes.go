@@ -41,23 +41,23 @@ func findHotplugVolume(d *Draft, asked, name string) (hotplugVolume, error) {
 	found := namedVolumes(&d.VMI().Spec, name)
 	switch {
 	case len(found) == 0:
-		return hotplugVolume{}, invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
+		return hotplugVolume{}, Invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
 	case len(found) > 1:
-		return hotplugVolume{}, invalid(found[1].at+".name", fmt.Sprintf("%q is a duplicate of %s", name, found[0].at), "use unique volume names")
+		return hotplugVolume{}, Invalid(found[1].at+".name", fmt.Sprintf("%q is a duplicate of %s", name, found[0].at), "use unique volume names")
 	}
 	v := found[0]
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
+		return hotplugVolume{}, Invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
 	}
 	if name == hotplugFolder {
-		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q is reserved for the Pod", name), "use another name")
+		return hotplugVolume{}, Invalid(v.at+".name", fmt.Sprintf("%q is reserved for the Pod", name), "use another name")
 	}
 	if v.field == "" {
-		return hotplugVolume{}, invalid(v.at, "cannot be hotplugged without a claim",
+		return hotplugVolume{}, Invalid(v.at, "cannot be hotplugged without a claim",
 			"hotplug volumes with dataVolume, persistentVolumeClaim or memoryDump")
 	}
 	if v.claimName == "" {
-		return hotplugVolume{}, invalid(v.field, "must be set", "set the source of the volume")
+		return hotplugVolume{}, Invalid(v.field, "must be set", "set the source of the volume")
 	}
 	claim := d.Facts().Claims[v.claimName]
 	if claim == nil || claim.UID == "" {

@@ -68,7 +68,7 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 // VMI two sizes. Sizes that ComputeResources rejects count as its maximum. Terms of calculators are rounded to whole bytes,
 // away from zero.
 func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
-	o, vmi, config := Overhead{Terms: make([]Term, 0, 12)}, in.VMI, in.Config
+	o, vmi, config := Overhead{Terms: make([]Term, 0, 12)}, in.VMI, &in.Config
 	domain := &vmi.Spec.Domain
 	o.add("page tables", pageTables(vmi), fieldMemoryRequest)
 	o.add("virt-launcher-monitor", 25*mi, "")
@@ -197,7 +197,7 @@ func overheadCPUs(vmi *v1.VirtualMachineInstance) int64 {
 	}
 }
 
-func architecture(vmi *v1.VirtualMachineInstance, config Config) string {
+func architecture(vmi *v1.VirtualMachineInstance, config *Config) string {
 	if vmi.Spec.Architecture != "" {
 		return vmi.Spec.Architecture
 	}

@@ -134,7 +134,7 @@ func tooLong(d *rendering) error {
 	if total <= maxAnnotations {
 		return nil
 	}
-	e := invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest annotation; their total size of %d bytes exceeds the maximum of %d", total, maxAnnotations),
+	e := Invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest annotation; their total size of %d bytes exceeds the maximum of %d", total, maxAnnotations),
 		"shorten the VMI's annotations, or use fewer networks")
 	e.Stage, e.Object = "result", d.input.Object(d.kind)
 	return e

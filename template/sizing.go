@@ -81,7 +81,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
 	}
-	err := firstError(refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
+	err := firstError(Refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
 	if err == nil {
 		s.overhead = MemoryOverhead(in, more...)
 		err = s.calculate()
@@ -117,7 +117,7 @@ func (s *sizing) calculate() *Error {
 	}
 	if s.overhead.Bytes < 0 {
 		total := Calculation{Quantity: *s.overhead.Quantity(), Terms: s.overhead.Terms}
-		return invalid(culprit(&total), "results in a memory overhead of "+total.Quantity.String(), "use a ratio of at least 1")
+		return Invalid(culprit(&total), "results in a memory overhead of "+total.Quantity.String(), "use a ratio of at least 1")
 	}
 	return cmp.Or(tooLarge("request", s.requests), tooLarge("limit", s.limits))
 }

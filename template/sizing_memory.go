@@ -140,7 +140,7 @@ func (s *sizing) autoMemoryLimit() *Error {
 	product := float64(request.Quantity.Value()) * ratio
 	text := strconv.FormatFloat(ratio, 'g', -1, 64)
 	if product > maxBytes {
-		return invalid(from, "a memory limit of "+text+" times the request exceeds the maximum of "+maxBytesText, "reduce the ratio")
+		return Invalid(from, "a memory limit of "+text+" times the request exceeds the maximum of "+maxBytesText, "reduce the ratio")
 	}
 	limit := request.clone()
 	want := resource.NewQuantity(int64(product), request.Quantity.Format)

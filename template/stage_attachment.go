@@ -54,7 +54,7 @@ func attach(d Draft, v hotplugVolume) error {
 		return nil
 	}
 	if slices.Contains(rootFolders, v.name) {
-		return invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
+		return Invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
 			"use another name, or a claim with volumeMode Block")
 	}
 	d.Container(hotplugContainer).Mount(corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})

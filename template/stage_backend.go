@@ -29,7 +29,7 @@ func backendStorage(d *Draft) error {
 		return err
 	}
 	if isBlock(claim) {
-		return invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
+		return Invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
 			"recreate the claim with volumeMode Filesystem")
 	}
 	from := d.From(parts[0].field + ", Facts.Claims")

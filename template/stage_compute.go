@@ -22,17 +22,17 @@ const (
 func compute(d *Draft) error {
 	d.AddContainer(corev1.Container{
 		Name:                     computeContainer,
+		Image:                    d.Config().LauncherImage,
+		ImagePullPolicy:          d.Config().ImagePullPolicy,
 		Command:                  computeCommand(d),
+		SecurityContext:          computeSecurity(d.VMI()),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		Args:                     make([]string, 0, 32),
 		VolumeMounts:             make([]corev1.VolumeMount, 0, 16),
 	})
-	set := func(from, part string, write func(*corev1.Container)) {
-		d.From(from).Container(computeContainer).Set(part, write)
-	}
-	set("Config.LauncherImage", "image", func(c *corev1.Container) { c.Image = d.Config().LauncherImage })
-	set("Config.ImagePullPolicy", "imagePullPolicy", func(c *corev1.Container) { c.ImagePullPolicy = d.Config().ImagePullPolicy })
-	set(runtimeUser, "securityContext", func(c *corev1.Container) { c.SecurityContext = computeSecurity(d.VMI()) })
+	d.From("Config.LauncherImage").Container(computeContainer).Derived("image")
+	d.From("Config.ImagePullPolicy").Container(computeContainer).Derived("imagePullPolicy")
+	d.From(runtimeUser).Container(computeContainer).Derived("securityContext")
 	computeArgs(d)
 	computePorts(d)
 	return computeEnv(d)
@@ -186,7 +186,7 @@ func launcherVerbosity(d *Draft) (uint, string, error) {
 	if text, ok := d.VMI().Labels[label]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return 0, "", invalid("metadata.labels["+label+"]", fmt.Sprintf("%q must be a log level", text), "use a number from 0")
+			return 0, "", Invalid("metadata.labels["+label+"]", fmt.Sprintf("%q must be a log level", text), "use a number from 0")
 		}
 		return uint(n), text, nil
 	}

@@ -73,7 +73,7 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := r.Requests[name], r.Limits[name]
 		wrong := func(side, reason, remedy string) {
-			d.Fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
+			d.Fail(Invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
 		}
 		switch {
 		case limit.Sign() < 0:

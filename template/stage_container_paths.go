@@ -25,7 +25,7 @@ func containerPaths(d *Draft, shared map[string]bool) error {
 		}
 		source, rest := mountAt(d.View(), v.ContainerPath.Path)
 		if problem := unshareable(d.View(), source); problem != "" {
-			return invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
+			return Invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
 				"use a path that compute mounts from a configMap, secret, projected, downwardAPI or emptyDir volume, or insert a stage "+
 					"before virtiofs that mounts it; for the token of a service account use a serviceAccount volume")
 		}

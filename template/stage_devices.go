@@ -44,7 +44,7 @@ type pluginDevice struct {
 // amounts of these devices.
 func deviceResources(d *Draft) error {
 	if s := d.VMI().Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
-		return invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
+		return Invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
 	}
 	for _, device := range guestDevices(d) {
 		if !device.needed {

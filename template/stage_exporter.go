@@ -19,7 +19,7 @@ func exporter(d *Draft) error {
 	export := d.Input().Export.Object
 	name := ExporterName(d.Input().Export)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return invalid("Input.Export.NamePrefix", fmt.Sprintf("results in the name %q: %s", name, problems[0]),
+		return Invalid("Input.Export.NamePrefix", fmt.Sprintf("results in the name %q: %s", name, problems[0]),
 			"begin with a lower case letter and use letters, digits and dashes")
 	}
 	d.From("metadata.name, Input.Export.NamePrefix").Set("metadata.name", func(p *corev1.Pod) { p.Name = name })

@@ -76,7 +76,7 @@ func notAList(at string, err error) *Error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		reason = "is not complete"
 	}
-	return invalid(at, reason,
+	return Invalid(at, reason,
 		`use a JSON list such as [{"image": "example.com/hook:v1", "args": ["--version", "v1alpha2"]}]`)
 }
 

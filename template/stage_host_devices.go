@@ -86,9 +86,9 @@ func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
 		at := p.field + ".deviceName"
 		switch {
 		case p.resource == "" && p.claim == nil:
-			errs = append(errs, invalid(at, "must be set without a claim", "set the resource of the device, or a claim and its request"))
+			errs = append(errs, Invalid(at, "must be set without a claim", "set the resource of the device, or a claim and its request"))
 		case p.resource != "" && p.claim != nil:
-			errs = append(errs, invalid(at, "must not be set with a claim", "keep one of them"))
+			errs = append(errs, Invalid(at, "must not be set with a claim", "keep one of them"))
 		case p.claim != nil:
 			errs = append(errs, checkClaimed(d, p)...)
 		default:
@@ -100,11 +100,11 @@ func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
 
 func checkPlugged(list *v1.PermittedHostDevices, at string, p *passthrough) []error {
 	if list != nil && !permitted(list, p.resource) {
-		return []error{invalid(at, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
+		return []error{Invalid(at, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
 			"add it to permittedHostDevices or choose another device")}
 	}
 	if !handedOut(p.resource) {
-		return []error{invalid(at, fmt.Sprintf("%q must be a resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
+		return []error{Invalid(at, fmt.Sprintf("%q must be a resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func checkClaimed(d *Draft, p *passthrough) []error {
 	if d.Config().PermittedHostDevices == nil {
 		return nil
 	}
-	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",
+	return []error{Invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",
 		"enable feature gate "+p.gate+", or set the resource of a device plugin")}
 }
 
@@ -144,7 +144,7 @@ func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error)
 			continue
 		}
 		if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
-			errs = append(errs, invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
+			errs = append(errs, Invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
 				"use an object of the VMI's namespace"))
 		}
 	}
@@ -154,10 +154,10 @@ func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error)
 // checkClaimRequest rejects a device whose claim the Pod does not have.
 func checkClaimRequest(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{Invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	if problems := validation.IsDNS1123Label(c.RequestName); len(problems) > 0 {
-		return []error{invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "use a request of the claim")}
+		return []error{Invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "use a request of the claim")}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ const (
 // token.
 func hotplugPod(d *Draft) error {
 	if owner := d.Input().Hotplug.Owner.Namespace; owner != "" && owner != d.VMI().Namespace {
-		return invalid("Input.Hotplug.Owner.metadata.namespace", owner+" must be the namespace of the VMI", "use the Pod of this VMI")
+		return Invalid("Input.Hotplug.Owner.metadata.namespace", owner+" must be the namespace of the VMI", "use the Pod of this VMI")
 	}
 	volumes, err := hotplugVolumes(d)
 	if err != nil {

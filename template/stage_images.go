@@ -156,7 +156,7 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 			Remedy: "wait for the report, or reference the image by digest", Err: ErrMissingFact,
 		}
 	}
-	return "", invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
+	return "", Invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
 		source.Name, reported, image.reference), "reference the image by digest")
 }
 
@@ -166,7 +166,7 @@ func receivedImage(d *Draft, image diskImage) (string, error) {
 	if strings.Contains(image.reference, digestMark) || skipsDigest(d.VMI()) {
 		return image.reference, nil
 	}
-	return "", invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
+	return "", Invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
 		"reference the image by digest on both sides, or annotate the VMI with "+skipDigestAnnotation+"=true if the tag never moves")
 }
 

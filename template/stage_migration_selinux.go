@@ -49,7 +49,7 @@ func selinuxLevel(field, context, remedy string) (string, error) {
 	}
 	parts := strings.SplitN(context, ":", 4)
 	if len(parts) < 4 || parts[3] == "" {
-		return "", invalid(field, fmt.Sprintf("%q must be an SELinux context", context), "use the form user:role:type:level")
+		return "", Invalid(field, fmt.Sprintf("%q must be an SELinux context", context), "use the form user:role:type:level")
 	}
 	return parts[3], nil
 }

@@ -114,7 +114,7 @@ func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error
 		return "", nil
 	}
 	if problems := validation.IsQualifiedName(device); len(problems) > 0 {
-		return "", invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
+		return "", Invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
 			fmt.Sprintf("%q: %s", device, problems[0]), "use a resource of a device plugin, such as intel.com/sriov")
 	}
 	return corev1.ResourceName(device), nil

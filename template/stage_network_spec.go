@@ -31,9 +31,8 @@ func (NetworkRules) ValidateNetworks(in Input) error {
 }
 
 func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
-	in := d.Input()
 	for _, v := range validators {
-		if err := v.ValidateNetworks(in); err != nil {
+		if err := v.ValidateNetworks(d.Input()); err != nil {
 			return err
 		}
 	}
@@ -47,7 +46,7 @@ func checkNetName(at, name string) []error {
 	if vmirules.Plain(name) || netName.MatchString(name) {
 		return nil
 	}
-	return []error{invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}
+	return []error{Invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}
 }
 
 func checkNetworks(in Input) (errs []error) {
@@ -56,10 +55,10 @@ func checkNetworks(in Input) (errs []error) {
 		n, at := &networks[i], elementOf(vmiNetworks, i)
 		errs = append(errs, checkNetName(at, n.Name)...)
 		if networkOf(networks, n.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", n.Name), "use unique network names"))
+			errs = append(errs, Invalid(at+".name", fmt.Sprintf("%q is a duplicate", n.Name), "use unique network names"))
 		}
 		if interfaceOf(in.VMI.Spec.Domain.Devices.Interfaces, n.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("interface %q is not defined", n.Name),
+			errs = append(errs, Invalid(at+".name", fmt.Sprintf("interface %q is not defined", n.Name),
 				"add the interface to spec.domain.devices.interfaces or remove the network"))
 		}
 		errs = append(errs, checkNetworkSource(in, at, n)...)
@@ -80,9 +79,9 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 	}
 	switch {
 	case len(sources) == 0:
-		return []error{invalid(at, "must specify a source", "add one, such as pod or multus")}
+		return []error{Invalid(at, "must specify a source", "add one, such as pod or multus")}
 	case len(sources) > 1:
-		return []error{invalid(at, "must specify one source, not "+strings.Join(sources, ", "), "keep one of them")}
+		return []error{Invalid(at, "must specify one source, not "+strings.Join(sources, ", "), "keep one of them")}
 	case n.Multus != nil:
 		return checkNADReference(at+".multus.networkName", in.VMI.Namespace, n.Multus.NetworkName)
 	case n.ResourceClaim != nil && in.Config.GateEnabled(gateNetworkDRA):
@@ -94,25 +93,25 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 // checkNADReference rejects an invalid name of a NetworkAttachmentDefinition.
 func checkNADReference(at, vmiNamespace, reference string) (errs []error) {
 	if reference == "" {
-		return []error{invalid(at, "must be set", "use the name of a NetworkAttachmentDefinition")}
+		return []error{Invalid(at, "must be set", "use the name of a NetworkAttachmentDefinition")}
 	}
 	const remedy = "use <name> or <namespace>/<name> of a NetworkAttachmentDefinition"
 	namespace, name := nadReference(vmiNamespace, reference)
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		errs = append(errs, invalid(at, fmt.Sprintf("%q: namespace %q: %s", reference, namespace, problems[0]), remedy))
+		errs = append(errs, Invalid(at, fmt.Sprintf("%q: namespace %q: %s", reference, namespace, problems[0]), remedy))
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		errs = append(errs, invalid(at, fmt.Sprintf("%q: name %q: %s", reference, name, problems[0]), remedy))
+		errs = append(errs, Invalid(at, fmt.Sprintf("%q: name %q: %s", reference, name, problems[0]), remedy))
 	}
 	return errs
 }
 
 func checkNetworkClaim(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if c.ClaimName == "" || c.RequestName == "" {
-		return []error{invalid(at, "claimName and requestName must be set", "use an entry of spec.resourceClaims and one of its requests")}
+		return []error{Invalid(at, "claimName and requestName must be set", "use an entry of spec.resourceClaims and one of its requests")}
 	}
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{Invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	return nil
 }
@@ -129,7 +128,7 @@ func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
 			first = i
 			continue
 		}
-		errs = append(errs, invalid(elementOf(vmiNetworks, i),
+		errs = append(errs, Invalid(elementOf(vmiNetworks, i),
 			fmt.Sprintf("must not be a second Pod network in addition to networks[%d]", first),
 			"keep one network that is pod or multus with default, and change the others to multus without default"))
 	}
@@ -142,10 +141,10 @@ func checkInterfaces(in Input) (errs []error) {
 		iface, at := &interfaces[i], elementOf(vmiInterfaces, i)
 		errs = append(errs, checkNetName(at, iface.Name)...)
 		if interfaceOf(interfaces, iface.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", iface.Name), "use unique interface names"))
+			errs = append(errs, Invalid(at+".name", fmt.Sprintf("%q is a duplicate", iface.Name), "use unique interface names"))
 		}
 		if networkOf(in.VMI.Spec.Networks, iface.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("network %q is not defined", iface.Name), "add the network to spec.networks or remove the interface"))
+			errs = append(errs, Invalid(at+".name", fmt.Sprintf("network %q is not defined", iface.Name), "add the network to spec.networks or remove the interface"))
 		}
 		errs = append(errs, checkMAC(at, iface.MacAddress)...)
 		errs = append(errs, checkBinding(in, at, iface)...)
@@ -160,10 +159,10 @@ func checkMAC(at, mac string) []error {
 	}
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
-		return []error{invalid(at+".macAddress", fmt.Sprintf("%q must be a MAC address", mac), "use the form 02:00:00:12:34:56")}
+		return []error{Invalid(at+".macAddress", fmt.Sprintf("%q must be a MAC address", mac), "use the form 02:00:00:12:34:56")}
 	}
 	if hw[0]&1 != 0 {
-		return []error{invalid(at+".macAddress", mac+" must not be a multicast address", "use an even first byte")}
+		return []error{Invalid(at+".macAddress", mac+" must not be a multicast address", "use an even first byte")}
 	}
 	return nil
 }
@@ -185,7 +184,7 @@ func checkBinding(in Input, at string, i *v1.Interface) []error {
 		}
 	}
 	if len(bindings) > 1 {
-		return []error{invalid(at, "must specify one binding, not "+strings.Join(bindings, ", "), "keep one of them")}
+		return []error{Invalid(at, "must specify one binding, not "+strings.Join(bindings, ", "), "keep one of them")}
 	}
 	switch {
 	case i.DeprecatedSlirp != nil:

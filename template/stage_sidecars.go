@@ -104,7 +104,7 @@ func shareWithCompute(d Draft, at, volume, path string) error {
 	}
 	for _, m := range compute.VolumeMounts {
 		if m.MountPath == path && m.Name != volume {
-			return invalid(at, fmt.Sprintf("%s is already used by volume %q of the launcher", path, m.Name), "use another path")
+			return Invalid(at, fmt.Sprintf("%s is already used by volume %q of the launcher", path, m.Name), "use another path")
 		}
 	}
 	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: volume, MountPath: path})

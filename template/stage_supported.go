@@ -11,19 +11,7 @@ import (
 // supported rejects fields whose feature gates are disabled, for VMIs that passed no webhook. They are neither rendered nor
 // silently omitted.
 func supported(d *Draft) error {
-	return errors.Join(refused(vmirules.Closed(d.VMI(), vmirules.Gates{On: d.Config().FeatureGates, Off: d.Config().DisabledFeatureGates}))...)
-}
-
-// refused returns the errors of the faults.
-func refused(faults []vmirules.Fault) (errs []error) {
-	for _, f := range faults {
-		e := invalid(f.Field, f.Text(), f.Remedy)
-		if f.Kind == vmirules.Gated {
-			e.Err = ErrUnsupported
-		}
-		errs = append(errs, e)
-	}
-	return errs
+	return errors.Join(Refused(vmirules.Closed(d.VMI(), vmirules.Gates{On: d.Config().FeatureGates, Off: d.Config().DisabledFeatureGates}))...)
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

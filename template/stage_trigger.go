@@ -45,7 +45,7 @@ func trigger(d *Draft) error {
 // VMI's, and a Pod with outdated ones would not be scheduled.
 func joinOwner(d *Draft) error {
 	if d.Input().Hotplug.Owner.Labels[v1.CreatedByLabel] != string(d.VMI().UID) {
-		return invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "must be the UID of the VMI", "use the Pod of this VMI")
+		return Invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "must be the UID of the VMI", "use the Pod of this VMI")
 	}
 	d.From("metadata.uid").Affinity().JoinPods(corev1.PodAffinityTerm{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.VMI().UID)}},

@@ -19,7 +19,7 @@ import (
 // faults collects the faults of a VMI.
 type faults []error
 
-func (f *faults) add(field, reason, remedy string) { *f = append(*f, invalid(field, reason, remedy)) }
+func (f *faults) add(field, reason, remedy string) { *f = append(*f, Invalid(field, reason, remedy)) }
 
 // text adds a fault if a rule of the API server rejects a string.
 func (f *faults) text(field, value string, rule func(string) []string, remedy string) {
@@ -48,7 +48,7 @@ const (
 // checkPod returns the settings of a VMI that the API server would reject in its Pod.
 func checkPod(d *Draft) []error {
 	var f faults
-	f = append(f, refused(vmirules.Metadata(d.VMI()))...)
+	f = append(f, Refused(vmirules.Metadata(d.VMI()))...)
 	checkHost(&f, &d.VMI().Spec)
 	checkDNS(&f, d.VMI().Spec.DNSPolicy, d.VMI().Spec.DNSConfig)
 	checkReferences(&f, &d.VMI().Spec)
@@ -63,7 +63,7 @@ func checkPod(d *Draft) []error {
 
 // checkLabels checks labels, or selectors for labels.
 func checkLabels(f *faults, at string, labels map[string]string) {
-	*f = append(*f, refused(vmirules.Labels(at, labels))...)
+	*f = append(*f, Refused(vmirules.Labels(at, labels))...)
 }
 
 func checkHost(f *faults, spec *v1.VirtualMachineInstanceSpec) {

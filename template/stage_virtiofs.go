@@ -35,7 +35,7 @@ func virtiofs(d *Draft) error {
 			continue
 		}
 		if source, field := claimOf(v); source != nil && isBlock(d.Facts().Claims[source.ClaimName]) {
-			return invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
+			return Invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
 				"use a claim with volumeMode Filesystem, or a disk")
 		}
 		d.From(elementOf(vmiVolumes, i)).AddContainer(virtiofsContainer(d, sharedFolder(v)))

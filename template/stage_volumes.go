@@ -50,7 +50,7 @@ func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 func addVolume(d Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
 		if isBlock(d.Facts().Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
-			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
+			return Invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
 		}
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}

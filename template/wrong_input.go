@@ -22,15 +22,15 @@ func wrongInput(kind PodKind, in Input) error {
 	errs := append(wrongVMI(kind, in.VMI), wrongConfig(kind, &in.Config)...)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
 		if problems := vmirules.LabelValue(string(m.UID)); len(problems) > 0 {
-			errs = append(errs, invalid("Input.Migration.UID", fmt.Sprintf("%q: %s", m.UID, problems[0]), "use an object read from the API server"))
+			errs = append(errs, Invalid("Input.Migration.UID", fmt.Sprintf("%q: %s", m.UID, problems[0]), "use an object read from the API server"))
 		}
-		errs = append(errs, refused(vmirules.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
+		errs = append(errs, Refused(vmirules.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
 	}
 	if kind&HotplugPods != 0 && len(errs) == 0 {
-		errs = refused(vmirules.Metadata(in.VMI))
+		errs = Refused(vmirules.Metadata(in.VMI))
 		if class := in.VMI.Spec.PriorityClassName; class != "" {
 			if problems := validation.IsDNS1123Subdomain(class); len(problems) > 0 {
-				errs = append(errs, invalid("spec.priorityClassName", fmt.Sprintf("%q: %s", class, problems[0]), "use lower case letters, digits, dashes and dots"))
+				errs = append(errs, Invalid("spec.priorityClassName", fmt.Sprintf("%q: %s", class, problems[0]), "use lower case letters, digits, dashes and dots"))
 			}
 		}
 	}
@@ -52,13 +52,13 @@ func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) []error {
 	if vmi != nil && kind&GuestPods != 0 && len(faults) == 0 {
 		faults = vmirules.Values(vmi)
 	}
-	return refused(faults)
+	return Refused(faults)
 }
 
 func wrongConfig(kind PodKind, c *Config) (errs []error) {
 	policies := []corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	if !slices.Contains(policies, c.ImagePullPolicy) {
-		errs = append(errs, invalid("Config.ImagePullPolicy", fmt.Sprintf("%q is not supported", c.ImagePullPolicy), "use Always or IfNotPresent or Never"))
+		errs = append(errs, Invalid("Config.ImagePullPolicy", fmt.Sprintf("%q is not supported", c.ImagePullPolicy), "use Always or IfNotPresent or Never"))
 	}
 	image, field := c.LauncherImage, "Config.LauncherImage"
 	if kind == ExporterPod {
@@ -66,13 +66,13 @@ func wrongConfig(kind PodKind, c *Config) (errs []error) {
 	}
 	for _, i := range []struct{ field, image string }{{field, image}, {"Config.SidecarShimImage", c.SidecarShimImage}} {
 		if strings.TrimSpace(i.image) != i.image {
-			errs = append(errs, invalid(i.field, fmt.Sprintf("%q must not begin or end with white space", i.image), "remove it"))
+			errs = append(errs, Invalid(i.field, fmt.Sprintf("%q must not begin or end with white space", i.image), "remove it"))
 		}
 	}
 	if s := c.Seccomp; s != nil && s.LocalhostProfile != nil {
 		profile := *s.LocalhostProfile
 		if profile == "" || path.IsAbs(profile) || slices.Contains(strings.Split(profile, "/"), "..") {
-			errs = append(errs, invalid("Config.Seccomp.localhostProfile",
+			errs = append(errs, Invalid("Config.Seccomp.localhostProfile",
 				fmt.Sprintf("%q must be a path below the kubelet's folder of profiles", profile), "use a path such as profiles/launcher.json"))
 		}
 	}

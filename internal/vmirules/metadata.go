@@ -4,7 +4,6 @@ package vmirules
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ func Metadata(vmi *v1.VirtualMachineInstance) []Fault {
 		text{"metadata.uid", string(vmi.UID), LabelValue, "use an object read from the API server"},
 	)
 	faults = append(faults, Labels("metadata.labels", vmi.Labels)...)
-	for _, key := range slices.Sorted(maps.Keys(vmi.Annotations)) {
+	for _, key := range sorted(vmi.Annotations) {
 		faults = append(faults, broken(text{"metadata.annotations", strings.ToLower(key), LabelKey, useLabelName})...)
 	}
 	if filters := vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
@@ -67,10 +66,19 @@ func Metadata(vmi *v1.VirtualMachineInstance) []Fault {
 
 // Labels returns the faults of labels, or of selectors for labels.
 func Labels(field string, labels map[string]string) (faults []Fault) {
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
+	for _, key := range sorted(labels) {
 		faults = append(faults, broken(
 			text{field, key, LabelKey, useLabelName}, text{field + "[" + key + "]", labels[key], LabelValue, useLabelValue},
 		)...)
 	}
 	return faults
+}
+
+func sorted(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
 }
