@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // TestStages_OwnWrittenFields compares the Pod before and after each stage: it must not change fields without claiming
@@ -39,7 +40,7 @@ func TestStages_OwnWrittenFields(t *testing.T) {
 
 // stageByStage renders a Pod with more and more of the stock stages, and calls visit with the Pod before and after each of
 // them, and the fields that the stage owns then.
-func stageByStage(t *testing.T, kind template.PodKind, in template.Input, visit func(stage string, before, after *corev1.Pod, owned []string)) {
+func stageByStage(t *testing.T, kind render.PodKind, in template.Input, visit func(stage string, before, after *corev1.Pod, owned []string)) {
 	t.Helper()
 	names := template.Default().Stages()
 	upTo := make([]*template.Renderer, len(names)+1)

@@ -7,7 +7,7 @@
 // it. Everything a Pod depends on is in one Input value: rendering is a pure function that reads no API, clock, environment
 // or random source, never modifies its input, and returns equal Pods for equal inputs.
 //
-//	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: config, Facts: facts})
+//	pod, err := template.Default().Launcher(render.Input{VMI: vmi, Config: config, Facts: facts})
 //
 //	Input ─▶ Draft ─▶ stage ─▶ stage ─▶ … ─▶ checks of owners and of the API server's rules ─▶ Pod, Explanation
 //

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // A VMI with 8Gi and four cores requests more than 8Gi of its node. These are the terms of the request.
@@ -21,7 +22,7 @@ func ExampleComputeResources() {
 	for _, term := range memory.Terms {
 		fmt.Println(term)
 	}
-	sum := template.Sum(memory.Terms)
+	sum := render.Sum(memory.Terms)
 	fmt.Println(sum.String(), "=", memory.Quantity.String())
 	cpu := r.Requests[corev1.ResourceCPU]
 	fmt.Println(cpu.Terms[0])
@@ -41,7 +42,7 @@ func ExampleComputeResources() {
 
 // A rendered Pod has the same terms.
 func ExampleExplanation_At() {
-	e, err := template.Default().Explain(template.LauncherPod, input(newVMI(cores(2), guest("1Gi"), hugepages("1Gi"))))
+	e, err := template.Default().Explain(render.LauncherPod, input(newVMI(cores(2), guest("1Gi"), hugepages("1Gi"))))
 	if err != nil {
 		fmt.Println(err)
 		return

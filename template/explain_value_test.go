@@ -10,12 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // explained returns a Pod to which a stage has added one of every keyed element.
-func explained(t *testing.T) *template.Explanation {
+func explained(t *testing.T) *render.Explanation {
 	t.Helper()
-	everything := template.Stage{Name: "everything", Apply: func(d *template.Draft) error {
+	everything := render.Stage{Name: "everything", Apply: func(d *render.Draft) error {
 		d.AddContainer(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
 		d.Label("example.com/a", "x")
 		d.Annotation("example.com/b.c", "y")
@@ -37,7 +38,7 @@ func explained(t *testing.T) *template.Explanation {
 		d.Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
 		return nil
 	}}
-	dropping := template.Stage{Name: "dropping", Overrides: []string{"spec.nodeSelector[zone]"}, Apply: func(d *template.Draft) error {
+	dropping := render.Stage{Name: "dropping", Overrides: []string{"spec.nodeSelector[zone]"}, Apply: func(d *render.Draft) error {
 		d.Drop("spec.nodeSelector[zone]")
 		return nil
 	}}
@@ -45,7 +46,7 @@ func explained(t *testing.T) *template.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := r.Explain(template.LauncherPod, input(newVMI(requests("memory", "1Gi"))))
+	e, err := r.Explain(render.LauncherPod, input(newVMI(requests("memory", "1Gi"))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // affinity copies the VMI's affinity and avoids nodes that cannot provide its CPU.
-func affinity(d *Draft) error {
+func affinity(d *render.Draft) error {
 	if a := d.VMI().Spec.Affinity; a != nil {
 		d.From("spec.affinity").Set("spec.affinity", func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // extended below
 	}
@@ -36,7 +38,7 @@ func affinity(d *Draft) error {
 }
 
 // preferArch prefers nodes with the VMI's native architecture over those that emulate it.
-func preferArch(d *Draft, arch string) {
+func preferArch(d *render.Draft, arch string) {
 	d.From("spec.architecture").Affinity().PreferNode(corev1.PreferredSchedulingTerm{
 		Weight: 100, // the maximum
 		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 )
 
 // backendStorage adds the claim with the persistent state: TPM, firmware variables, changed block map.
-func backendStorage(d *Draft) error {
+func backendStorage(d *render.Draft) error {
 	parts := stateParts(d.VMI())
 	if len(parts) == 0 {
 		return nil
@@ -29,7 +31,7 @@ func backendStorage(d *Draft) error {
 		return err
 	}
 	if isBlock(claim) {
-		return Invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
+		return render.Invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
 			"recreate the claim with volumeMode Filesystem")
 	}
 	from := d.From(parts[0].field + ", Facts.Claims")
@@ -93,23 +95,23 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // stateClaim returns the claim with the VMI's state; a migration's target may have another one.
-func stateClaim(d *Draft, field string) (*corev1.PersistentVolumeClaim, error) {
+func stateClaim(d *render.Draft, field string) (*corev1.PersistentVolumeClaim, error) {
 	find := launcherClaim
 	if d.Migration() != nil {
 		find = targetClaim
 	}
 	claim, wanted := find(d)
 	if claim == nil {
-		return nil, &Error{
+		return nil, &render.Error{
 			Field: field, Reason: wanted + " not found; it holds the VMI's persistent state",
-			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	return claim, nil
 }
 
 // launcherClaim returns the claim of a new launcher and a description of the lookup.
-func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
+func launcherClaim(d *render.Draft) (*corev1.PersistentVolumeClaim, string) {
 	name := stateLabel + "-" + d.VMI().Name
 	claim := labelledClaim(d, stateLabel, d.VMI().Name)
 	if old := d.Facts().Claims[name]; claim == nil && old != nil && old.DeletionTimestamp == nil {
@@ -119,7 +121,7 @@ func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 }
 
 // targetClaim returns the claim of a migration's target and a description of the lookup.
-func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
+func targetClaim(d *render.Draft) (*corev1.PersistentVolumeClaim, string) {
 	if name := targetClaimName(d); name != "" {
 		return d.Facts().Claims[name], fmt.Sprintf("claim %q", name)
 	}
@@ -129,7 +131,7 @@ func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 
 // targetClaimName returns the claim name that the migration sets for its target, if any. The VMI's status counts only if it
 // is about this migration: that of an earlier one names the claim of the source.
-func targetClaimName(d *Draft) string {
+func targetClaimName(d *render.Draft) string {
 	if d.Migration().StateClaim != "" {
 		return d.Migration().StateClaim
 	}
@@ -141,7 +143,7 @@ func targetClaimName(d *Draft) string {
 
 // labelledClaim returns the claim with a label. Of several the newest counts: after a migration, the claim of the source
 // keeps its label for a while.
-func labelledClaim(d *Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
+func labelledClaim(d *render.Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
 	for _, name := range sortedKeys(d.Facts().Claims) {
 		c := d.Facts().Claims[name]
 		if c == nil || c.DeletionTimestamp != nil || c.Labels[label] != value || (c.Namespace != "" && c.Namespace != d.VMI().Namespace) {

@@ -5,11 +5,13 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // cloudInit adds the secrets with cloud-init data. Data in the VMI itself needs no volume. Both spellings of a key are in
 // use.
-func cloudInit(d *Draft) error {
+func cloudInit(d *render.Draft) error {
 	for i := range d.VMI().Spec.Volumes {
 		v := &d.VMI().Spec.Volumes[i]
 		from := d.From(elementOf(vmiVolumes, i))

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 )
 
 // compute adds the container that runs the guest. It is the first container: webhooks of device plugins rely on that.
-func compute(d *Draft) error {
+func compute(d *render.Draft) error {
 	d.AddContainer(corev1.Container{
 		Name:                     computeContainer,
 		Image:                    d.Config().LauncherImage,
@@ -42,7 +44,7 @@ func compute(d *Draft) error {
 type argument struct{ flag, value, from string }
 
 // computeArgs adds the launcher's arguments in KubeVirt's order.
-func computeArgs(d *Draft) {
+func computeArgs(d *render.Draft) {
 	for _, a := range []argument{
 		{"--qemu-timeout", qemuTimeout(d), "Config.QEMUTimeout, metadata.uid"},
 		{"--name", d.VMI().Name, "metadata.name"},
@@ -63,7 +65,7 @@ func computeArgs(d *Draft) {
 }
 
 // computeFlags adds the optional arguments.
-func computeFlags(d *Draft) {
+func computeFlags(d *render.Draft) {
 	const gates = "Config.FeatureGates"
 	for _, f := range []struct {
 		argument
@@ -87,7 +89,7 @@ func computeFlags(d *Draft) {
 }
 
 // behaviourFlags adds the optional arguments that temporary Pods have as well.
-func behaviourFlags(d *Draft) {
+func behaviourFlags(d *render.Draft) {
 	if d.Config().AllowEmulation {
 		d.From("Config.AllowEmulation").Container(computeContainer).Arg("--allow-emulation")
 	}
@@ -99,9 +101,9 @@ func behaviourFlags(d *Draft) {
 	}
 }
 
-func computeCommand(d *Draft) []string {
+func computeCommand(d *render.Draft) []string {
 	command := []string{"/usr/bin/virt-launcher-monitor"}
-	if d.Config().GateEnabled(gateCrossArch) && d.Kind() != TemporaryPod {
+	if d.Config().GateEnabled(gateCrossArch) && d.Kind() != render.TemporaryPod {
 		command = append(command, "--allow-cross-arch-emulation")
 	}
 	return command
@@ -117,14 +119,14 @@ func keepAfterFailure(annotations map[string]string) bool {
 }
 
 // qemuTimeout adds a jitter that is constant for a VMI.
-func qemuTimeout(d *Draft) string {
+func qemuTimeout(d *render.Draft) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(d.VMI().UID)) // never fails
 	return fmt.Sprintf("%ds", int64(d.Config().QEMUTimeout.Seconds())+int64(h.Sum32()%maxTimeoutJitter))
 }
 
 // ovmfPath returns the folder of the firmware. Architectures without a folder of their own use that of amd64.
-func ovmfPath(d *Draft) string {
+func ovmfPath(d *render.Draft) string {
 	arch, path := architecture(d.VMI(), d.Config()), "/usr/share/edk2/ovmf"
 	switch arch {
 	case "arm64":
@@ -143,7 +145,7 @@ func ovmfPath(d *Draft) string {
 	return path
 }
 
-func computeEnv(d *Draft) error {
+func computeEnv(d *render.Draft) error {
 	set := func(name, value, from string) {
 		d.From(from).Container(computeContainer).Env(corev1.EnvVar{Name: name, Value: value})
 	}
@@ -181,12 +183,12 @@ func podNameEnv() corev1.EnvVar {
 }
 
 // launcherVerbosity returns the effective log level, and its text if it is not the launcher's own default.
-func launcherVerbosity(d *Draft) (uint, string, error) {
+func launcherVerbosity(d *render.Draft) (uint, string, error) {
 	const label = "logVerbosity"
 	if text, ok := d.VMI().Labels[label]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return 0, "", Invalid("metadata.labels["+label+"]", fmt.Sprintf("%q must be a log level", text), "use a number from 0")
+			return 0, "", render.Invalid("metadata.labels["+label+"]", fmt.Sprintf("%q must be a log level", text), "use a number from 0")
 		}
 		return uint(n), text, nil
 	}
@@ -197,7 +199,7 @@ func launcherVerbosity(d *Draft) (uint, string, error) {
 	return n, strconv.FormatUint(uint64(n), 10), nil
 }
 
-func computePorts(d *Draft) {
+func computePorts(d *render.Draft) {
 	from := d.From("spec.domain.devices.interfaces")
 	for i := range d.VMI().Spec.Domain.Devices.Interfaces {
 		for _, p := range d.VMI().Spec.Domain.Devices.Interfaces[i].Ports {

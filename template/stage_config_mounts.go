@@ -5,11 +5,13 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // configMounts adds volumes with configuration objects. The guest gets them as disks, so they are mounted only if there is
 // such a disk.
-func configMounts(d *Draft) error {
+func configMounts(d *render.Draft) error {
 	disks := map[string]bool{}
 	for i := range d.VMI().Spec.Domain.Devices.Disks {
 		disks[d.VMI().Spec.Domain.Devices.Disks[i].Name] = true

@@ -9,11 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // consoleLog adds the container that prints the guest's serial console to the Pod's log. It is a sidecar init container, so
 // that it starts before the domain and ends after it.
-func consoleLog(d *Draft) error {
+func consoleLog(d *render.Draft) error {
 	if !logsConsole(d) {
 		return nil
 	}
@@ -38,7 +40,7 @@ func consoleLog(d *Draft) error {
 	return nil
 }
 
-func logsConsole(d *Draft) bool {
+func logsConsole(d *render.Draft) bool {
 	devices := &d.VMI().Spec.Domain.Devices
 	if a := devices.AutoattachSerialConsole; a != nil && !*a {
 		return false
@@ -53,7 +55,7 @@ type amounts struct{ cpu, memory string }
 
 // supportResources returns the resources of a support container: the configured ones, otherwise the defaults. A Pod of
 // guaranteed quality of service needs requests equal to limits.
-func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func supportResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := replacedResources(d, kind, request, limit)
 	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		r.Requests = r.Limits.DeepCopy()
@@ -63,17 +65,17 @@ func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amo
 
 // configuredResources returns the resources of a container in a Pod of its own, whose quality of service is independent of
 // the VMI's. The Draft may be without a VMI.
-func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func configuredResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	return withinLimits(d, kind, replacedResources(d, kind, request, limit))
 }
 
 // withinLimits fails the stage if an amount is negative, or a request above its limit: a configuration that overrides one
 // of them may contradict the default of the other.
-func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
+func withinLimits(d *render.Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := r.Requests[name], r.Limits[name]
 		wrong := func(side, reason, remedy string) {
-			d.Fail(Invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
+			d.Fail(render.Invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
 		}
 		switch {
 		case limit.Sign() < 0:
@@ -88,7 +90,7 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 }
 
 // replacedResources returns the defaults, overridden by the configuration.
-func replacedResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func replacedResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
 	for _, c := range d.Config().ContainerResources {
 		if c.Type != kind {

@@ -5,13 +5,15 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const vmiCredentials = "spec.accessCredentials"
 
 // accessCredentials mounts the secrets with keys and passwords, which the launcher passes to the guest. Credentials of one
 // secret share its volume.
-func accessCredentials(d *Draft) error {
+func accessCredentials(d *render.Draft) error {
 	for i := range d.VMI().Spec.AccessCredentials {
 		from := d.From(elementOf(vmiCredentials, i))
 		for _, s := range credentialsOf(&d.VMI().Spec.AccessCredentials[i]) {

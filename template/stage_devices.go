@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Devices of virt-handler's device plugins.
@@ -42,9 +44,9 @@ type pluginDevice struct {
 
 // deviceResources requests the devices of device plugins. It overrides the resources of the VMI, which cannot request other
 // amounts of these devices.
-func deviceResources(d *Draft) error {
+func deviceResources(d *render.Draft) error {
 	if s := d.VMI().Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
-		return Invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
+		return render.Invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
 	}
 	for _, device := range guestDevices(d) {
 		if !device.needed {
@@ -60,7 +62,7 @@ func deviceResources(d *Draft) error {
 	return nil
 }
 
-func guestDevices(d *Draft) []pluginDevice {
+func guestDevices(d *render.Draft) []pluginDevice {
 	devices := &d.VMI().Spec.Domain.Devices
 	security := d.VMI().Spec.Domain.LaunchSecurity
 	if security == nil {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 )
 
 // exportServer completes the exporter to one that serves claims and optional manifests.
-func exportServer(d *Draft) error {
+func exportServer(d *render.Draft) error {
 	s := d.Input().Export.Server
 	if s == nil {
 		return nil
@@ -33,7 +35,7 @@ func exportServer(d *Draft) error {
 	}
 	exportMetadata(d, s)
 	d.Set("spec.securityContext", func(p *corev1.Pod) {
-		group, yes := QEMUUser, true
+		group, yes := render.QEMUUser, true
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{
 			RunAsNonRoot: &yes, FSGroup: &group,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
@@ -60,7 +62,7 @@ func exportServer(d *Draft) error {
 
 // exportMetadata replaces the label of the bare exporter. The export's labels and annotations are copied, except for those
 // by which its Service and its controller find the Pod.
-func exportMetadata(d *Draft, s *ExportServer) {
+func exportMetadata(d *render.Draft, s *render.ExportServer) {
 	export := d.Input().Export.Object
 	d.Drop("metadata.labels[" + v1.AppLabel + "]")
 	for _, key := range sortedKeys(export.Labels) {
@@ -85,7 +87,7 @@ func exportLabel(name string) string {
 	return joinName(exportPrefix, name)
 }
 
-func exportEnv(d *Draft, s *ExportServer) {
+func exportEnv(d *render.Draft, s *render.ExportServer) {
 	env := func(from, name, value string) {
 		d.From(from).Container(exporterContainer).Env(corev1.EnvVar{Name: name, Value: value})
 	}
@@ -98,7 +100,7 @@ func exportEnv(d *Draft, s *ExportServer) {
 	env("", "EXPORT_SECRET_DEF_URI", "/manifests/secret")
 }
 
-func exportVolumes(d *Draft, s *ExportServer) {
+func exportVolumes(d *render.Draft, s *render.ExportServer) {
 	for _, v := range []struct{ from, name, dir, secret string }{
 		{"Input.Export.Server.CertificateSecret", certificateVolume, certificateDir, s.CertificateSecret},
 		{"Input.Export.Server.TokenSecret", tokenVolume, tokenDir, s.TokenSecret},
@@ -111,7 +113,7 @@ func exportVolumes(d *Draft, s *ExportServer) {
 }
 
 // exportManifests adds the manifests of the exported machine to the server.
-func exportManifests(d *Draft, configMap string) {
+func exportManifests(d *render.Draft, configMap string) {
 	from := d.From("Input.Export.Server.ManifestConfigMap")
 	from.Container(exporterContainer).Env(corev1.EnvVar{Name: "EXPORT_VM_DEF_URI", Value: "/manifests/all"})
 	from.Volume(corev1.Volume{Name: manifestVolume, VolumeSource: corev1.VolumeSource{

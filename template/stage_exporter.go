@@ -10,16 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const exporterContainer = "exporter"
 
 // exporter adds the bare exporter Pod, without a server.
-func exporter(d *Draft) error {
+func exporter(d *render.Draft) error {
 	export := d.Input().Export.Object
 	name := ExporterName(d.Input().Export)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return Invalid("Input.Export.NamePrefix", fmt.Sprintf("results in the name %q: %s", name, problems[0]),
+		return render.Invalid("Input.Export.NamePrefix", fmt.Sprintf("results in the name %q: %s", name, problems[0]),
 			"begin with a lower case letter and use letters, digits and dashes")
 	}
 	d.From("metadata.name, Input.Export.NamePrefix").Set("metadata.name", func(p *corev1.Pod) { p.Name = name })

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -22,9 +24,9 @@ const (
 // hotplugPod sets the name, owner, container and security of a hotplug Pod. Service account and restart policy are left to
 // the API server: KubeVirt's controller recognizes attachment Pods by the number of their volumes, including the mounted
 // token.
-func hotplugPod(d *Draft) error {
+func hotplugPod(d *render.Draft) error {
 	if owner := d.Input().Hotplug.Owner.Namespace; owner != "" && owner != d.VMI().Namespace {
-		return Invalid("Input.Hotplug.Owner.metadata.namespace", owner+" must be the namespace of the VMI", "use the Pod of this VMI")
+		return render.Invalid("Input.Hotplug.Owner.metadata.namespace", owner+" must be the namespace of the VMI", "use the Pod of this VMI")
 	}
 	volumes, err := hotplugVolumes(d)
 	if err != nil {
@@ -40,7 +42,7 @@ func hotplugPod(d *Draft) error {
 	return guestSELinuxLevel(d)
 }
 
-func hotplugMetadata(d *Draft, volumes []hotplugVolume) {
+func hotplugMetadata(d *render.Draft, volumes []hotplugVolume) {
 	owner := d.Input().Hotplug.Owner
 	d.From("Input.Hotplug, Facts.Claims").Set("metadata.name", func(p *corev1.Pod) { p.Name = hotplugName(d.Kind(), owner, volumes) })
 	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.VMI().Namespace })
@@ -52,8 +54,8 @@ func hotplugMetadata(d *Draft, volumes []hotplugVolume) {
 	d.From("metadata.uid").Annotation(ownerUIDAnnotation, string(d.VMI().UID))
 }
 
-func hotplugName(kind PodKind, owner *corev1.Pod, volumes []hotplugVolume) string {
-	if kind == TriggerPod {
+func hotplugName(kind render.PodKind, owner *corev1.Pod, volumes []hotplugVolume) string {
+	if kind == render.TriggerPod {
 		return TriggerName(owner, volumes[0].name, volumes[0].claim.UID)
 	}
 	claims := make(map[string]types.UID, len(volumes))
@@ -63,7 +65,7 @@ func hotplugName(kind PodKind, owner *corev1.Pod, volumes []hotplugVolume) strin
 	return AttachmentName(owner, claims)
 }
 
-func hotplugDisk(d *Draft) corev1.Container {
+func hotplugDisk(d *render.Draft) corev1.Container {
 	propagation := corev1.MountPropagationHostToContainer
 	context := supportSecurity()
 	context.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
@@ -81,8 +83,8 @@ func hotplugDisk(d *Draft) corev1.Container {
 }
 
 // hotplugCommand waits for the node agent, or ends at once if only provisioning is needed.
-func hotplugCommand(d *Draft) []string {
-	if d.Kind() == TriggerPod && !d.Input().Hotplug.KeepRunning {
+func hotplugCommand(d *render.Draft) []string {
+	if d.Kind() == render.TriggerPod && !d.Input().Hotplug.KeepRunning {
 		return []string{"/bin/bash", "-c", "exit", "0"}
 	}
 	return []string{"/bin/sh", "-c", "/usr/bin/container-disk --copy-path " + hotplugPath + "/hp"}
@@ -90,7 +92,7 @@ func hotplugCommand(d *Draft) []string {
 
 // guestSELinuxLevel sets the level of the domain, which opens the volumes, on the container. The context is that of the
 // VMI's own Pod; for a VMI that is received from another cluster, that of the source.
-func guestSELinuxLevel(d *Draft) error {
+func guestSELinuxLevel(d *render.Draft) error {
 	field, context := "status.selinuxContext", d.VMI().Status.SelinuxContext
 	if m := d.VMI().Status.MigrationState; context == "" && m != nil && m.SourceState != nil && m.SourceState.SelinuxContext != "" {
 		field, context = sourceContext, m.SourceState.SelinuxContext
@@ -107,7 +109,7 @@ func guestSELinuxLevel(d *Draft) error {
 }
 
 // setSELinuxOption sets one SELinux option of the container that holds the volumes.
-func setSELinuxOption(d Draft, option string, write func(*corev1.SELinuxOptions)) {
+func setSELinuxOption(d render.Draft, option string, write func(*corev1.SELinuxOptions)) {
 	d.Container(hotplugContainer).Set("securityContext.seLinuxOptions."+option, func(c *corev1.Container) {
 		if c.SecurityContext == nil {
 			c.SecurityContext = &corev1.SecurityContext{}

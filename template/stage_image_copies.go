@@ -5,12 +5,14 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // imageCopies adds a container per disk image in clusters without image volumes. It exposes the image's files to the domain
 // through a shared folder by a binary of the launcher's image, which the first init container copies. The init container of
 // each image makes the kubelet pull it before the domain starts.
-func imageCopies(d *Draft) error {
+func imageCopies(d *render.Draft) error {
 	if d.Config().GateEnabled(gateImageVolume) {
 		return nil
 	}
@@ -34,7 +36,7 @@ func copyFolder(vmi *v1.VirtualMachineInstance) string {
 	return containerDiskData + "/" + string(vmi.UID)
 }
 
-func imageContainer(d *Draft, image diskImage, suffix string, args ...string) corev1.Container {
+func imageContainer(d *render.Draft, image diskImage, suffix string, args ...string) corev1.Container {
 	return corev1.Container{
 		Name:            imageContainerPrefix + image.volume + suffix,
 		Image:           image.reference,
@@ -51,7 +53,7 @@ func imageContainer(d *Draft, image diskImage, suffix string, args ...string) co
 }
 
 // binaryContainer copies the binary that runs in images. It runs as the launcher does.
-func binaryContainer(d *Draft) corev1.Container {
+func binaryContainer(d *render.Draft) corev1.Container {
 	request, limit := amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "40M"}
 	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		limit.cpu = "10m"

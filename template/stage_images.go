@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -35,7 +37,7 @@ type diskImage struct {
 
 // images adds containerDisk and kernel boot images as image volumes. An init container per image makes the kubelet report
 // the digest of its tag, which pins the image for a later migration.
-func images(d *Draft) error {
+func images(d *render.Draft) error {
 	all, err := pinnedImages(d)
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func images(d *Draft) error {
 }
 
 // pinnedImages returns the images of the VMI, on a migration target by the digests of the source.
-func pinnedImages(d *Draft) ([]diskImage, error) {
+func pinnedImages(d *render.Draft) ([]diskImage, error) {
 	all := diskImages(d.VMI())
 	if d.Migration() == nil {
 		return all, nil
@@ -83,7 +85,7 @@ func pinnedImages(d *Draft) ([]diskImage, error) {
 }
 
 // asksForDigests reports whether image volumes come with containers that reveal digests. A target has them already.
-func asksForDigests(d *Draft) bool { return d.Migration() == nil && !skipsDigest(d.VMI()) }
+func asksForDigests(d *render.Draft) bool { return d.Migration() == nil && !skipsDigest(d.VMI()) }
 
 func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 	for i := range vmi.Spec.Volumes {
@@ -110,7 +112,7 @@ func skipsDigest(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Annotations[skipDigestAnnotation] == "true"
 }
 
-func digestContainer(d *Draft, image diskImage) corev1.Container {
+func digestContainer(d *render.Draft, image diskImage) corev1.Container {
 	return corev1.Container{
 		Name:            imageContainerPrefix + image.volume,
 		Image:           image.reference,
@@ -124,7 +126,7 @@ func digestContainer(d *Draft, image diskImage) corev1.Container {
 }
 
 // imageResources returns the resources of a container that runs from a disk image.
-func imageResources(d *Draft) corev1.ResourceRequirements {
+func imageResources(d *render.Draft) corev1.ResourceRequirements {
 	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
 	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
 	return r
@@ -132,7 +134,7 @@ func imageResources(d *Draft) corev1.ResourceRequirements {
 
 // pinnedImage returns the reference of the source Pod's image. The target needs the same bytes, even if the tag has moved
 // meanwhile.
-func pinnedImage(d *Draft, image diskImage) (string, error) {
+func pinnedImage(d *render.Draft, image diskImage) (string, error) {
 	source := d.Migration().SourcePod
 	if d.Migration().Receives {
 		return receivedImage(d, image)
@@ -151,22 +153,22 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 		return reference, nil
 	}
 	if !found || reported == "" {
-		return "", &Error{
+		return "", &render.Error{
 			Field: image.field, Reason: fmt.Sprintf("pod %q does not report the digest of image %q", source.Name, image.reference),
-			Remedy: "wait for the report, or reference the image by digest", Err: ErrMissingFact,
+			Remedy: "wait for the report, or reference the image by digest", Err: render.ErrMissingFact,
 		}
 	}
-	return "", Invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
+	return "", render.Invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
 		source.Name, reported, image.reference), "reference the image by digest")
 }
 
 // receivedImage returns the image reference of a VMI from another cluster. Its digest there is unknown, and a guest that
 // finds other bytes below its writes loses its disk.
-func receivedImage(d *Draft, image diskImage) (string, error) {
+func receivedImage(d *render.Draft, image diskImage) (string, error) {
 	if strings.Contains(image.reference, digestMark) || skipsDigest(d.VMI()) {
 		return image.reference, nil
 	}
-	return "", Invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
+	return "", render.Invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
 		"reference the image by digest on both sides, or annotate the VMI with "+skipDigestAnnotation+"=true if the tag never moves")
 }
 

@@ -3,13 +3,15 @@
 package template
 
 import (
-	"crypto/sha1" //nolint:gosec // the identity label's form is KubeVirt's, it protects nothing
+	"crypto/sha1"
 	"encoding/hex"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 )
 
 // metadata sets the Pod's name, owner, labels and annotations.
-func metadata(d *Draft) error {
+func metadata(d *render.Draft) error {
 	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.VMI()) })
 	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.VMI().Namespace })
 	d.From("metadata.uid").Set("metadata.ownerReferences", func(p *corev1.Pod) {

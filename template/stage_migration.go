@@ -6,17 +6,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // migrationMarks marks the Pods of a migration. A target has its own name and avoids nodes with a Pod of the same VMI.
-func migrationMarks(d *Draft) error {
+func migrationMarks(d *render.Draft) error {
 	m := d.Migration()
 	if m == nil {
 		return nil
 	}
 	d.From("Input.Migration.UID").Label(v1.MigrationJobLabel, string(m.UID))
 	d.From("Input.Migration.Name").Annotation(v1.MigrationJobNameAnnotation, m.Name)
-	if d.Kind() != TargetPod {
+	if d.Kind() != render.TargetPod {
 		return nil
 	}
 	d.From("metadata.uid, Input.Migration.UID").Set("metadata.name", func(p *corev1.Pod) { p.Name = TargetName(d.VMI(), m.UID) })
@@ -37,12 +39,12 @@ func migrationMarks(d *Draft) error {
 
 // avoidSourceNode keeps the target off the source's node by name: the Pod there belongs to another VMI, perhaps of another
 // cluster. The node is excluded in all required terms, since they are alternatives.
-func avoidSourceNode(d *Draft) error {
+func avoidSourceNode(d *render.Draft) error {
 	const field = "status.migrationState.sourceState.node"
 	node := source(d).Node
 	if node == "" {
-		return &Error{
-			Field: field, Reason: "must be set", Remedy: "wait for the source's report", Err: ErrMissingFact,
+		return &render.Error{
+			Field: field, Reason: "must be set", Remedy: "wait for the source's report", Err: render.ErrMissingFact,
 		}
 	}
 	d.From(field).Affinity().RequireNode(corev1.NodeSelectorRequirement{
@@ -52,7 +54,7 @@ func avoidSourceNode(d *Draft) error {
 }
 
 // source returns the state that the source has reported about a VMI that is received.
-func source(d *Draft) v1.VirtualMachineInstanceMigrationSourceState {
+func source(d *render.Draft) v1.VirtualMachineInstanceMigrationSourceState {
 	if m := d.VMI().Status.MigrationState; m != nil && m.SourceState != nil {
 		return *m.SourceState
 	}

@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // sameCPU restricts the target to nodes with the source's CPU vendor and, for host-model VMIs, to nodes that support the
 // source's model.
-func sameCPU(d *Draft) error {
+func sameCPU(d *render.Draft) error {
 	if cpu := d.VMI().Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
 		if err := sameHostModel(d); err != nil {
 			return err
@@ -32,7 +34,7 @@ func sameCPU(d *Draft) error {
 
 // sourceLabels returns the labels of the source's node. A VMI that is received from another cluster carries the relevant
 // ones.
-func sourceLabels(d *Draft) (labels map[string]string, from string) {
+func sourceLabels(d *render.Draft) (labels map[string]string, from string) {
 	switch {
 	case d.Migration().Receives:
 		return source(d).NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
@@ -43,7 +45,7 @@ func sourceLabels(d *Draft) (labels map[string]string, from string) {
 	}
 }
 
-func sameHostModel(d *Draft) error {
+func sameHostModel(d *render.Draft) error {
 	// After a migration, a VMI keeps the model it was started with, not that of its current node.
 	inherited := false
 	var carried map[string]string
@@ -61,10 +63,10 @@ func sameHostModel(d *Draft) error {
 	}
 	labels, from := sourceLabels(d)
 	if !hasPrefix(labels, v1.HostModelCPULabel) {
-		return &Error{
+		return &render.Error{
 			Field:  "spec.domain.cpu.model",
 			Reason: fmt.Sprintf("the source node has no label %s<model>, so the CPU model of the migration is unknown", v1.HostModelCPULabel),
-			Remedy: "label the node, or set a named CPU model on the VMI", Err: ErrMissingFact,
+			Remedy: "label the node, or set a named CPU model on the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	for _, key := range sortedKeys(labels) {

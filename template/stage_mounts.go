@@ -2,10 +2,14 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
+)
 
 // hugepages mounts hugepages for qemu, both at its own path and at libvirt's.
-func hugepages(d *Draft) error {
+func hugepages(d *render.Draft) error {
 	if m := d.VMI().Spec.Domain.Memory; m == nil || m.Hugepages == nil {
 		return nil
 	}
@@ -21,7 +25,7 @@ func hugepages(d *Draft) error {
 }
 
 // hotplugDir adds the folder of hotplugged volumes.
-func hotplugDir(d *Draft) error {
+func hotplugDir(d *render.Draft) error {
 	if d.VMI().Spec.Domain.Devices.DisableHotplug {
 		return nil
 	}

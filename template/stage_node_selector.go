@@ -9,11 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // nodeSelector requires a node that supports the VMI: the cluster's labels, overridden by the VMI's, and those of its
 // features.
-func nodeSelector(d *Draft) error {
+func nodeSelector(d *render.Draft) error {
 	d.NodeSelector(v1.NodeSchedulable, "true")
 	anyArch := d.Config().GateEnabled(gateCrossArch)
 	if arch := strings.ToLower(d.VMI().Spec.Architecture); arch != "" && !anyArch {
@@ -40,7 +42,7 @@ func nodeSelector(d *Draft) error {
 type neededLabel struct{ from, label string }
 
 // neededLabels returns the labels of the nodes that support the VMI's features.
-func neededLabels(d *Draft) []neededLabel {
+func neededLabels(d *render.Draft) []neededLabel {
 	vmi := d.VMI()
 	var needed []neededLabel
 	add := func(needs bool, from, label string) {

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -24,7 +26,7 @@ func graceSeconds(vmi *v1.VirtualMachineInstance) int64 {
 }
 
 // podSettings sets the fields of the Pod outside of its containers.
-func podSettings(d *Draft) error {
+func podSettings(d *render.Draft) error {
 	spec := &d.VMI().Spec
 	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 	d.From("spec.hostname, metadata.name").Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.VMI()) })
@@ -61,7 +63,7 @@ func podSettings(d *Draft) error {
 }
 
 // serviceAccount mounts a token only for VMIs with a volume of it, or for a mesh that needs one.
-func serviceAccount(d *Draft) {
+func serviceAccount(d *render.Draft) {
 	name, mount := d.VMI().Spec.ServiceAccountName, strings.EqualFold(d.VMI().Annotations[istioInject], "true")
 	for i := range d.VMI().Spec.Volumes {
 		v := &d.VMI().Spec.Volumes[i]

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 )
 
 // probes converts the VMI's probes to probes of the compute container that query the guest.
-func probes(d *Draft) error {
+func probes(d *render.Draft) error {
 	if p := d.VMI().Spec.ReadinessProbe; p != nil {
 		probe := renderProbe(d.VMI(), p)
 		d.From("spec.readinessProbe").Container(computeContainer).Set("readinessProbe", func(c *corev1.Container) { c.ReadinessProbe = probe })

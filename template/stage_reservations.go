@@ -8,17 +8,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // reservations labels the Pod with the LUNs that its VMI reserves, and keeps it off nodes with a Pod of the same label: to
 // the storage, the reservations of two VMIs on one node are one. An unknown claim gets no label.
-func reservations(d *Draft) error {
+func reservations(d *render.Draft) error {
 	marked := map[string]bool{}
 	for _, r := range reservedClaims(d) {
 		if r.claim.UID == "" {
-			return &Error{
+			return &render.Error{
 				Field: r.field, Reason: fmt.Sprintf("claim %q must have a UID", r.claim.Name),
-				Remedy: "use the claim as read from the API server", Err: ErrMissingFact,
+				Remedy: "use the claim as read from the API server", Err: render.ErrMissingFact,
 			}
 		}
 		label := v1.PersistentReservationLabelPrefix + string(r.claim.UID)
@@ -45,7 +47,7 @@ type reservation struct {
 }
 
 // reservedClaims returns the known claims of disks with reservations, in the order of the disks.
-func reservedClaims(d *Draft) (all []reservation) {
+func reservedClaims(d *render.Draft) (all []reservation) {
 	names := map[string]string{}
 	for i := range d.VMI().Spec.Volumes {
 		switch v := &d.VMI().Spec.Volumes[i]; {

@@ -2,7 +2,11 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
+)
 
 const (
 	containerDisks   = "container-disks"    // the volume shared by containers with disk images and the domain
@@ -17,7 +21,7 @@ var reservedVolumes = []string{
 }
 
 // runtimeDirs adds the folders shared by launcher, libvirt and node agent.
-func runtimeDirs(d *Draft) error {
+func runtimeDirs(d *render.Draft) error {
 	for _, name := range []string{
 		"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks",
 	} {

@@ -2,11 +2,15 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
+)
 
 // selinuxWorkaround sets the SELinux level s0 on all containers but compute: container engines that label each of them
 // separately would block their access to the domain's files.
-func selinuxWorkaround(d *Draft) error {
+func selinuxWorkaround(d *render.Draft) error {
 	if !d.Config().GateEnabled(gateMCSWorkaround) {
 		return nil
 	}

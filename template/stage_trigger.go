@@ -6,11 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // trigger makes the Pod the first consumer of its claim on its owner's node, so that the claim is provisioned for that
 // node.
-func trigger(d *Draft) error {
+func trigger(d *render.Draft) error {
 	volumes, err := hotplugVolumes(d)
 	if err != nil {
 		return err
@@ -43,9 +45,9 @@ func trigger(d *Draft) error {
 
 // joinOwner selects the owner by the one label that never changes during its life. Other labels are synchronized with the
 // VMI's, and a Pod with outdated ones would not be scheduled.
-func joinOwner(d *Draft) error {
+func joinOwner(d *render.Draft) error {
 	if d.Input().Hotplug.Owner.Labels[v1.CreatedByLabel] != string(d.VMI().UID) {
-		return Invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "must be the UID of the VMI", "use the Pod of this VMI")
+		return render.Invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "must be the UID of the VMI", "use the Pod of this VMI")
 	}
 	d.From("metadata.uid").Affinity().JoinPods(corev1.PodAffinityTerm{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.VMI().UID)}},

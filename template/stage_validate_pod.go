@@ -14,12 +14,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // faults collects the faults of a VMI.
 type faults []error
 
-func (f *faults) add(field, reason, remedy string) { *f = append(*f, Invalid(field, reason, remedy)) }
+func (f *faults) add(field, reason, remedy string) {
+	*f = append(*f, render.Invalid(field, reason, remedy))
+}
 
 // text adds a fault if a rule of the API server rejects a string.
 func (f *faults) text(field, value string, rule func(string) []string, remedy string) {
@@ -46,9 +49,9 @@ const (
 )
 
 // checkPod returns the settings of a VMI that the API server would reject in its Pod.
-func checkPod(d *Draft) []error {
+func checkPod(d *render.Draft) []error {
 	var f faults
-	f = append(f, Refused(vmirules.Metadata(d.VMI()))...)
+	f = append(f, render.Refused(vmirules.Metadata(d.VMI()))...)
 	checkHost(&f, &d.VMI().Spec)
 	checkDNS(&f, d.VMI().Spec.DNSPolicy, d.VMI().Spec.DNSConfig)
 	checkReferences(&f, &d.VMI().Spec)
@@ -63,7 +66,7 @@ func checkPod(d *Draft) []error {
 
 // checkLabels checks labels, or selectors for labels.
 func checkLabels(f *faults, at string, labels map[string]string) {
-	*f = append(*f, Refused(vmirules.Labels(at, labels))...)
+	*f = append(*f, render.Refused(vmirules.Labels(at, labels))...)
 }
 
 func checkHost(f *faults, spec *v1.VirtualMachineInstanceSpec) {

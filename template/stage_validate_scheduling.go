@@ -16,10 +16,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // checkScheduling returns the scheduling settings of a VMI that the API server would reject.
-func checkScheduling(f *faults, d *Draft) {
+func checkScheduling(f *faults, d *render.Draft) {
 	spec := &d.VMI().Spec
 	checkLabels(f, "Config.NodeSelectors", d.Config().NodeSelectors)
 	checkLabels(f, "spec.nodeSelector", spec.NodeSelector)

@@ -10,11 +10,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // checkStorage returns the faults of volumes, file systems and credentials: those that the API server would reject in the
 // Pod, and names that collide.
-func checkStorage(d *Draft) []error {
+func checkStorage(d *render.Draft) []error {
 	var f faults
 	for i := range d.VMI().Spec.Volumes {
 		at := elementOf(vmiVolumes, i)
@@ -105,7 +107,7 @@ func checkImages(f *faults, vmi *v1.VirtualMachineInstance) {
 }
 
 // checkImageNames checks the names of the containers of images. Without image volumes, each image has two.
-func checkImageNames(f *faults, d *Draft) {
+func checkImageNames(f *faults, d *render.Draft) {
 	suffixes := []string{"", "-init"}
 	if d.Config().GateEnabled(gateImageVolume) {
 		suffixes = suffixes[:1]

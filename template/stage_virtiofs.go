@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 )
 
 // virtiofs adds a container for every volume with a file system of the VMI.
-func virtiofs(d *Draft) error {
+func virtiofs(d *render.Draft) error {
 	shared := sharedVolumes(d.VMI())
 	if len(shared) == 0 {
 		return nil
@@ -35,7 +37,7 @@ func virtiofs(d *Draft) error {
 			continue
 		}
 		if source, field := claimOf(v); source != nil && isBlock(d.Facts().Claims[source.ClaimName]) {
-			return Invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
+			return render.Invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
 				"use a claim with volumeMode Filesystem, or a disk")
 		}
 		d.From(elementOf(vmiVolumes, i)).AddContainer(virtiofsContainer(d, sharedFolder(v)))
@@ -74,7 +76,7 @@ func sharedFolder(v *v1.Volume) folder {
 	return folder{volume: v.Name, path: path, mount: &corev1.VolumeMount{Name: v.Name, MountPath: path}}
 }
 
-func virtiofsContainer(d *Draft, f folder) corev1.Container {
+func virtiofsContainer(d *render.Draft, f folder) corev1.Container {
 	yes, no := true, false
 	c := corev1.Container{
 		Name: virtiofsPrefix + f.volume, Image: d.Config().LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
@@ -89,7 +91,7 @@ func virtiofsContainer(d *Draft, f folder) corev1.Container {
 			"--migration-mode=find-paths",
 		},
 		SecurityContext: &corev1.SecurityContext{
-			RunAsUser: new(QEMUUser), RunAsGroup: new(QEMUUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(render.QEMUUser), RunAsGroup: new(render.QEMUUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 		Resources:    supportResources(d, v1.VirtioFS, amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "80M"}),

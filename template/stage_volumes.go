@@ -10,10 +10,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // volumes adds the volumes of the VMI's disks, except images. Hotplugged volumes are attached by Pods of their own.
-func volumes(d *Draft) error {
+func volumes(d *render.Draft) error {
 	plugged := hotpluggedNames(d.VMI())
 	for i := range d.VMI().Spec.Volumes {
 		v := &d.VMI().Spec.Volumes[i]
@@ -47,10 +49,10 @@ func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 	return names
 }
 
-func addVolume(d Draft, v *v1.Volume, at string) error {
+func addVolume(d render.Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
 		if isBlock(d.Facts().Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
-			return Invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
+			return render.Invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
 		}
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}
@@ -89,12 +91,12 @@ var devicesOfLauncher = []string{
 	"stderr", "stdin", "stdout", "tty", "urandom", "vfio", "vhost-net", "vhost-vsock", "zero",
 }
 
-func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
+func addClaim(d render.Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
 	claim := d.Facts().Claims[source.ClaimName]
 	if claim == nil {
-		return &Error{
+		return &render.Error{
 			Field: field, Reason: fmt.Sprintf("claim %q not found", source.ClaimName),
-			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
@@ -111,7 +113,7 @@ func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // sharedPaths returns the mount paths of file systems that several nodes can write to; a migration does not copy those.
-func sharedPaths(d *Draft) (paths []string) {
+func sharedPaths(d *render.Draft) (paths []string) {
 	plugged := hotpluggedNames(d.VMI())
 	for i := range d.VMI().Spec.Volumes {
 		v := &d.VMI().Spec.Volumes[i]
@@ -127,7 +129,7 @@ func sharedPaths(d *Draft) (paths []string) {
 	return paths
 }
 
-func addHostDisk(d Draft, name string, h *v1.HostDisk) {
+func addHostDisk(d render.Draft, name string, h *v1.HostDisk) {
 	kind := corev1.HostPathUnset
 	switch h.Type {
 	case v1.HostDiskExists:
@@ -141,7 +143,7 @@ func addHostDisk(d Draft, name string, h *v1.HostDisk) {
 	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 }
 
-func addSysprep(d Draft, name string, s *v1.SysprepSource) {
+func addSysprep(d render.Draft, name string, s *v1.SysprepSource) {
 	var source corev1.VolumeSource
 	if s.Secret != nil {
 		source.Secret = &corev1.SecretVolumeSource{SecretName: s.Secret.Name}

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
-import "strings"
+import (
+	"strings"
+)
 
 // field identifies one field of a Pod as BASE[NAME]SUB[ITEM]; only BASE is mandatory:
 //

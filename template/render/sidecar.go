@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Sidecar is an additional container that takes part in the configuration of the domain (hooks.kubevirt.io/hookSidecars, or
 // the sidecar of a network binding plugin). It is rendered as container hook-sidecar-<index>.
