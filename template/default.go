@@ -2,9 +2,7 @@
 
 package template
 
-import (
-	"github.com/virtloom/virtloom/template/render"
-)
+import "github.com/virtloom/virtloom/template/render"
 
 // Names of the stock stages, in order.
 const (

@@ -11,6 +11,9 @@ import (
 	"github.com/virtloom/virtloom/template/render"
 )
 
+// memoryRequest returns the calculation of the requested memory.
+func memoryRequest(r template.Resources) template.Calculation { return r.Requests[corev1.ResourceMemory] }
+
 // A VMI with 8Gi and four cores requests more than 8Gi of its node. These are the terms of the request.
 func ExampleComputeResources() {
 	r, err := template.ComputeResources(template.Input{VMI: newVMI(cores(4), guest("8Gi"))})
@@ -18,7 +21,7 @@ func ExampleComputeResources() {
 		fmt.Println(err)
 		return
 	}
-	memory := r.Requests[corev1.ResourceMemory]
+	memory := memoryRequest(r)
 	for _, term := range memory.Terms {
 		fmt.Println(term)
 	}

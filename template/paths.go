@@ -2,9 +2,7 @@
 
 package template
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // elementOf returns the path of an element of one of the VMI's lists, such as spec.volumes[2].
 func elementOf(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }

@@ -99,7 +99,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 type sizing struct {
 	vmi              *v1.VirtualMachineInstance
 	config           *Config
-	facts            *Facts
+	facts            *render.Facts
 	overhead         Overhead
 	requests, limits map[corev1.ResourceName]Calculation
 }

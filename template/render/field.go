@@ -2,9 +2,7 @@
 
 package render
 
-import (
-	"strings"
-)
+import "strings"
 
 // field identifies one field of a Pod as BASE[NAME]SUB[ITEM]; only BASE is mandatory:
 //

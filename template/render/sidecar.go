@@ -2,9 +2,7 @@
 
 package render
 
-import (
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // Sidecar is an additional container that takes part in the configuration of the domain (hooks.kubevirt.io/hookSidecars, or
 // the sidecar of a network binding plugin). It is rendered as container hook-sidecar-<index>.

@@ -18,7 +18,7 @@ import (
 type demanding struct {
 	vmictrl.Renderer
 	field   string
-	missing func(template.Facts) bool
+	missing func(render.Facts) bool
 }
 
 func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
@@ -34,7 +34,7 @@ func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
 func configMapMissing(w *world) {
 	w.configure(gates("Sidecar"))
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
-		r.Renderer = demanding{template.Default(), "hooks", func(f template.Facts) bool { return !f.ConfigMaps["hook"] }}
+		r.Renderer = demanding{template.Default(), "hooks", func(f render.Facts) bool { return !f.ConfigMaps["hook"] }}
 	}})
 	g := w.guest("guest", func(g *v1.VirtualMachineInstance) {
 		g.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"configMap":{"name":"hook"}}]`}
@@ -49,7 +49,7 @@ func configMapMissing(w *world) {
 func stateMissing(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.NeverRetry()
-		r.Renderer = demanding{template.Default(), "state", func(f template.Facts) bool { return f.Claims["some-name"] == nil }}
+		r.Renderer = demanding{template.Default(), "state", func(f render.Facts) bool { return f.Claims["some-name"] == nil }}
 	}})
 	g := w.guest("guest")
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, "state", render.ErrMissingFact.Error())

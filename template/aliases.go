@@ -10,8 +10,6 @@ type (
 	Input = render.Input
 	// Config is the configuration of the cluster.
 	Config = render.Config
-	// Facts are objects of the cluster.
-	Facts = render.Facts
 	// Renderer renders Pods.
 	Renderer = render.Renderer
 )
