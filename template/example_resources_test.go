@@ -12,7 +12,9 @@ import (
 )
 
 // memoryRequest returns the calculation of the requested memory.
-func memoryRequest(r template.Resources) template.Calculation { return r.Requests[corev1.ResourceMemory] }
+func memoryRequest(r template.Resources) template.Calculation {
+	return r.Requests[corev1.ResourceMemory]
+}
 
 // A VMI with 8Gi and four cores requests more than 8Gi of its node. These are the terms of the request.
 func ExampleComputeResources() {

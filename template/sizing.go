@@ -69,7 +69,7 @@ type Resources struct {
 //
 // Storage: 50 MB for the launcher's own files are added to request and limit.
 //
-// Errors wrap ErrInvalid: a size is negative, contradicts another, or exceeds the maximum (1Ei of memory or storage,
+// Errors wrap render.ErrInvalid: a size is negative, contradicts another, or exceeds the maximum (1Ei of memory or storage,
 // 1048576 CPUs).
 func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 	if in.VMI == nil {

@@ -111,7 +111,7 @@ func (BindingPluginSidecars) Sidecars(in Input) (list []render.Sidecar, err erro
 }
 
 // askSidecars calls the creators in order, and validates the sidecars. A ConfigMap that is missing in Facts.ConfigMaps is
-// an error that wraps ErrMissingFact.
+// an error that wraps render.ErrMissingFact.
 func askSidecars(d *render.Draft, creators []SidecarCreator) error {
 	var errs []error
 	in := d.Input()

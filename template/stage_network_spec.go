@@ -22,7 +22,7 @@ import (
 type NetworkRules struct{}
 
 // ValidateNetworks implements NetworkSpecValidator. It reports all faults. Bindings that KubeVirt has removed wrap
-// ErrUnsupported, other errors wrap ErrInvalid.
+// render.ErrUnsupported, other errors wrap render.ErrInvalid.
 func (NetworkRules) ValidateNetworks(in Input) error {
 	return errors.Join(slices.Concat(
 		checkNetworks(in),

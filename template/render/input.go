@@ -139,7 +139,7 @@ type Config struct {
 	// NetworkBindings are the registered network binding plugins by name.
 	NetworkBindings map[string]v1.InterfaceBindingPlugin
 	// SidecarShimImage is the default image of hook sidecars. If it is empty, a sidecar without an image is an error.
-	// [template.ConfigFrom] sets it to the image next to LauncherImage.
+	// template.ConfigFrom sets it to the image next to LauncherImage.
 	SidecarShimImage string
 	// ExporterImage is the image of exporter Pods. Required by Exporter.
 	ExporterImage string
