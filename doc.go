@@ -11,6 +11,7 @@
 //     to people what it waits for, and vmi/admit fills in and checks new ones
 //     where KubeVirt's webhooks do not.
 //   - [github.com/virtloom/virtloom/template] renders the Pods a guest needs;
+//     template/render is what their stages are written with;
 //     template/offline renders them from manifests, without a cluster;
 //     template/templatectrl reads from a cluster what they are rendered from.
 //   - [github.com/virtloom/virtloom/expectations] remembers own writes until the

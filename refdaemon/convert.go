@@ -13,8 +13,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain/convert"
-	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // guestOptions are the arguments of "refdaemon convert" and "refdaemon diff".
@@ -86,7 +86,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offl
 	}
 	if c.VMI == nil {
 		return nil, &offline.Error{
-			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: render.ErrMissingFact,
 		}
 	}
 	g := &offlineGuest{vmi: c, facts: assumed(c, objects)}

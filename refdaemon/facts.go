@@ -17,8 +17,8 @@ import (
 
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/convert/assume"
-	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // assumed returns the facts of a node that has everything the VMI requests, refined by the manifests: the options
@@ -82,7 +82,7 @@ func onClaim(src convert.DiskSource, volume string, claim *corev1.PersistentVolu
 // interface whose network gets a bridge from the file has no link unless the file names one.
 func overlayFacts(f *convert.Facts, file string, text []byte) error {
 	fault := func(field, reason, remedy string) error {
-		return &offline.Error{Source: offline.Source{File: file}, Object: "facts", Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
+		return &offline.Error{Source: offline.Source{File: file}, Object: "facts", Field: field, Reason: reason, Remedy: remedy, Err: render.ErrInvalid}
 	}
 	converted, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {

@@ -21,20 +21,21 @@ import (
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // podNames are the Pods that can be rendered, in the order in which help lists them.
 var podNames = []struct {
 	name  string
-	kind  template.PodKind
+	kind  render.PodKind
 	about string
 }{
-	{"launcher", template.LauncherPod, "the launcher Pod of the VMI"},
-	{"temporary", template.TemporaryPod, "the Pod that acts as the first consumer of claims in its place"},
-	{"migration", template.TargetPod, "the target Pod of a migration"},
-	{"hotplug", template.AttachmentPod, "the Pod that holds hotplugged volumes"},
-	{"trigger", template.TriggerPod, "the Pod that triggers the provisioning of one such volume"},
-	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport, without the exported volumes"},
+	{"launcher", render.LauncherPod, "the launcher Pod of the VMI"},
+	{"temporary", render.TemporaryPod, "the Pod that acts as the first consumer of claims in its place"},
+	{"migration", render.TargetPod, "the target Pod of a migration"},
+	{"hotplug", render.AttachmentPod, "the Pod that holds hotplugged volumes"},
+	{"trigger", render.TriggerPod, "the Pod that triggers the provisioning of one such volume"},
+	{"exporter", render.ExporterPod, "the Pod that serves a VirtualMachineExport, without the exported volumes"},
 }
 
 // fieldPath is the value of a flag that names a field. An empty value, perhaps of an unset variable, is an error, unlike an
@@ -59,7 +60,7 @@ func (p *fieldPath) Set(path string) error {
 // renderOptions are the arguments of "refdaemon render".
 type renderOptions struct {
 	manifests
-	kind          template.PodKind
+	kind          render.PodKind
 	volumes       words
 	output        string
 	explain       fieldPath
@@ -148,7 +149,7 @@ func (o *renderOptions) check() error {
 	}{
 		{o.explain != "" && o.resources, "--explain and --explain-resources exclude each other"},
 		{o.output != "" && explains, "-o is the format of a Pod, which --explain and --explain-resources do not print"},
-		{len(o.volumes) > 0 && o.kind&template.HotplugPods == 0, "--volume is for hotplug and trigger"},
+		{len(o.volumes) > 0 && o.kind&render.HotplugPods == 0, "--volume is for hotplug and trigger"},
 	} {
 		if fault.there {
 			return errors.New(fault.says)
@@ -206,7 +207,7 @@ func writePod(out io.Writer, pod *corev1.Pod, format string) error {
 }
 
 // writeOrigins prints the value of every field at a path and, below it, its origin.
-func writeOrigins(out io.Writer, e *template.Explanation, path string) error {
+func writeOrigins(out io.Writer, e *render.Explanation, path string) error {
 	origins, err := e.At(path)
 	if err != nil {
 		return err
@@ -223,7 +224,7 @@ func writeOrigins(out io.Writer, e *template.Explanation, path string) error {
 }
 
 // writeAmounts prints every amount and, below it, its terms.
-func writeAmounts(out io.Writer, amounts []template.Amount) error {
+func writeAmounts(out io.Writer, amounts []render.Amount) error {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "CONTAINER\tRESOURCE\tAMOUNT\tTERM\tFROM")

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // BenchmarkLauncher renders a typical VMI: four disks, two networks. It reports the mean and the median.
@@ -37,18 +38,18 @@ func BenchmarkExplain(b *testing.B) {
 	in := input(read(b, "typical.vmi.yaml"), claim("data", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany))
 	r := template.Default()
 	measure(b, func() error {
-		_, err := r.Explain(template.LauncherPod, in)
+		_, err := r.Explain(render.LauncherPod, in)
 		return err
 	})
 }
 
-func measure(b *testing.B, render func() error) {
+func measure(b *testing.B, renderPod func() error) {
 	b.Helper()
 	b.ReportAllocs()
 	took := make([]time.Duration, 0, 1<<16)
 	for b.Loop() {
 		start := time.Now()
-		if err := render(); err != nil {
+		if err := renderPod(); err != nil {
 			b.Fatal(err)
 		}
 		if len(took) < cap(took) {

@@ -50,7 +50,7 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	if o := spec.VirtualMachineOptions; o != nil {
 		c.DisableSerialConsoleLog = o.DisableSerialConsoleLog != nil
 	}
-	c.developer(spec.DeveloperConfiguration)
+	developer(&c, spec.DeveloperConfiguration)
 	return c
 }
 
@@ -69,7 +69,7 @@ func shimBeside(launcherImage string) string {
 	return launcherImage[:at] + prefix + shim + tag
 }
 
-func (c *Config) developer(d *v1.DeveloperConfiguration) {
+func developer(c *Config, d *v1.DeveloperConfiguration) {
 	if d == nil {
 		return
 	}

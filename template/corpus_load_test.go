@@ -13,12 +13,13 @@ import (
 
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // corpusPod is one Pod of the corpus with its input and file.
 type corpusPod struct {
 	file, name string
-	kind       template.PodKind
+	kind       render.PodKind
 	in         template.Input
 }
 
@@ -51,9 +52,9 @@ func podsOf(t testing.TB, file string) (pods []corpusPod) {
 	t.Helper()
 	cluster := readCluster(t, file)
 	base := baseName(file)
-	add := func(name string, kind template.PodKind) *template.Input {
+	add := func(name string, kind render.PodKind) *template.Input {
 		in, err := cluster.Input(kind)
-		if errors.Is(err, template.ErrMissingFact) {
+		if errors.Is(err, render.ErrMissingFact) {
 			return nil // the file has no Pod of this kind
 		}
 		if err != nil {
@@ -64,18 +65,18 @@ func podsOf(t testing.TB, file string) (pods []corpusPod) {
 		pods = append(pods, corpusPod{file: base, name: base + "/" + name, kind: kind, in: in})
 		return &pods[len(pods)-1].in
 	}
-	add("launcher", template.LauncherPod)
-	add("temporary", template.TemporaryPod)
-	add("target", template.TargetPod)
-	if in := add("attachment", template.AttachmentPod); in != nil {
+	add("launcher", render.LauncherPod)
+	add("temporary", render.TemporaryPod)
+	add("target", render.TargetPod)
+	if in := add("attachment", render.AttachmentPod); in != nil {
 		for _, volume := range in.Hotplug.Volumes {
 			cluster.Volumes = []string{volume}
-			add("trigger-"+volume, template.TriggerPod)
+			add("trigger-"+volume, render.TriggerPod)
 		}
 	}
-	add("exporter", template.ExporterPod)
-	if in := add("export-server", template.ExporterPod); in != nil {
-		in.Export.Server = &template.ExportServer{
+	add("exporter", render.ExporterPod)
+	if in := add("export-server", render.ExporterPod); in != nil {
+		in.Export.Server = &render.ExportServer{
 			Claims: claimsOf(t, file), CertificateSecret: "export-cert", TokenSecret: "export-token", ManifestConfigMap: "manifests",
 		}
 	}
@@ -122,12 +123,12 @@ func TestCorpus_PodKinds(t *testing.T) {
 	if files := corpusFiles(t); len(files) < 60 {
 		t.Errorf("%d files", len(files))
 	}
-	count := map[template.PodKind]int{}
+	count := map[render.PodKind]int{}
 	for _, p := range corpus(t) {
 		count[p.kind]++
 	}
-	for _, kind := range []template.PodKind{
-		template.LauncherPod, template.TemporaryPod, template.TargetPod, template.AttachmentPod, template.TriggerPod, template.ExporterPod,
+	for _, kind := range []render.PodKind{
+		render.LauncherPod, render.TemporaryPod, render.TargetPod, render.AttachmentPod, render.TriggerPod, render.ExporterPod,
 	} {
 		if count[kind] < 3 {
 			t.Errorf("%d of kind %s", count[kind], kind)

@@ -2,6 +2,8 @@
 
 package template
 
+import "github.com/virtloom/virtloom/template/render"
+
 // Names of the stock stages, in order.
 const (
 	StageValidate     = "validate"           // rejects a VMI that cannot be rendered
@@ -53,15 +55,19 @@ const (
 
 // Default returns the renderer with the stock stages. Each is in its own file.
 func Default() *Renderer {
-	r := &Renderer{stages: stockStages(), stock: map[string]bool{}}
-	for _, s := range r.stages {
-		r.stock[s.Name] = true
+	stages := stockStages()
+	for i := range stages {
+		stages[i].Trusted = true
+	}
+	r, err := render.New(stages...)
+	if err != nil {
+		panic(err) //nolint:forbidigo // the stages are constant, and every test renders with them
 	}
 	return r
 }
 
-func stockStages() []Stage {
-	return []Stage{
+func stockStages() []render.Stage {
+	return []render.Stage{
 		{Name: StageValidate, Apply: validate},
 		NetworkSpecStage(NetworkRules{}),
 		{Name: StageSupported, Apply: supported},
@@ -97,21 +103,21 @@ func stockStages() []Stage {
 		AnnotationStage(StageNetwork, MultusAnnotations{}),
 		AnnotationStage(StageMesh, MeshAnnotations{}),
 		AnnotationStage(StageStorage, VeleroHooks{}),
-		{Name: StageTemporary, Pods: TemporaryPod, Apply: temporary, Overrides: []string{
+		{Name: StageTemporary, Pods: render.TemporaryPod, Apply: temporary, Overrides: []string{
 			"metadata.name", "metadata.annotations[*", "spec.containers[compute].*",
 		}},
-		{Name: StageHotplugPod, Pods: HotplugPods, Apply: hotplugPod},
-		{Name: StageAttachment, Pods: AttachmentPod, Apply: attachment, Overrides: []string{
+		{Name: StageHotplugPod, Pods: render.HotplugPods, Apply: hotplugPod},
+		{Name: StageAttachment, Pods: render.AttachmentPod, Apply: attachment, Overrides: []string{
 			"spec.containers[hotplug-disk].securityContext.seLinuxOptions*",
 		}},
-		{Name: StageTrigger, Pods: TriggerPod, Apply: trigger},
-		{Name: StageMigration, Pods: TargetPod | AttachmentPod, Apply: migrationMarks, Overrides: []string{
+		{Name: StageTrigger, Pods: render.TriggerPod, Apply: trigger},
+		{Name: StageMigration, Pods: render.TargetPod | render.AttachmentPod, Apply: migrationMarks, Overrides: []string{
 			"metadata.name", "metadata.labels[*", "metadata.annotations[*",
 		}},
-		{Name: StageMigrationCPU, Pods: TargetPod, Apply: sameCPU, Overrides: []string{"spec.nodeSelector[*"}},
-		{Name: StageSELinux, Pods: TargetPod, Apply: sameSELinuxLevel, Overrides: []string{"spec.securityContext.seLinuxOptions"}},
+		{Name: StageMigrationCPU, Pods: render.TargetPod, Apply: sameCPU, Overrides: []string{"spec.nodeSelector[*"}},
+		{Name: StageSELinux, Pods: render.TargetPod, Apply: sameSELinuxLevel, Overrides: []string{"spec.securityContext.seLinuxOptions"}},
 		{Name: StageMCS, Apply: selinuxWorkaround, Overrides: []string{"spec.containers[*"}},
-		{Name: StageExporter, Pods: ExporterPod, Apply: exporter},
-		{Name: StageExportServer, Pods: ExporterPod, Apply: exportServer, Overrides: []string{"metadata.labels[*"}},
+		{Name: StageExporter, Pods: render.ExporterPod, Apply: exporter},
+		{Name: StageExportServer, Pods: render.ExporterPod, Apply: exportServer, Overrides: []string{"metadata.labels[*"}},
 	}
 }

@@ -2,14 +2,13 @@
 
 // Package template renders the Pods that a VirtualMachineInstance needs.
 //
-// A Renderer is an ordered list of named stages over one Draft of a Pod. Default returns the stock list, which renders the
-// Pod that KubeVirt's virt-handler and virt-launcher expect; Before, After, Replace and Remove derive another Renderer from
-// it. Everything a Pod depends on is in one Input value: rendering is a pure function that reads no API, clock, environment
-// or random source, never modifies its input, and returns equal Pods for equal inputs.
+// Default returns the Renderer with the stock stages, which renders the Pods that KubeVirt's virt-handler and virt-launcher
+// expect; Before, After, Replace and Remove derive another Renderer from it.
 //
 //	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: config, Facts: facts})
 //
-//	Input ─▶ Draft ─▶ stage ─▶ stage ─▶ … ─▶ checks of owners and of the API server's rules ─▶ Pod, Explanation
+// Package template/render has the Renderer, the Draft that stages write, and the Explanation of a Pod: whoever adds a stage
+// imports it, as the stock stages do.
 //
 // The stages of Default in order; a stage may apply to some Pods only (Stage.Pods):
 //
@@ -20,10 +19,8 @@
 //	▶ service-mesh ▶ storage ▶ temporary ▶ hotplug-pod ▶ attachment ▶ trigger ▶ migration ▶ migration-cpu
 //	▶ migration-selinux ▶ selinux-workaround ▶ exporter ▶ export-server
 //
-// Every field of a Pod has one owner, the stage that set it. A stage that sets a field of another stage fails with an Error
-// that names both, unless it declares the field in Stage.Overrides. Explain returns the Pod with these owners, the field of
-// the VMI or the fact behind each value, and the terms of calculated amounts. Parts of stock stages are replaced without a
-// new stage: see AnnotationGenerator, NetworkSpecValidator, SidecarCreator, OverheadCalculator.
+// Parts of stock stages are replaced without a new stage: see AnnotationGenerator, NetworkSpecValidator, SidecarCreator,
+// OverheadCalculator.
 //
 // Package template/offline builds an Input from manifests, package template/templatectrl from a cluster.
 //
@@ -83,7 +80,7 @@
 //
 // # Unsupported features
 //
-// A VMI with a feature that no stage renders gets an Error that wraps ErrUnsupported and names the field, never a Pod
+// A VMI with a feature that no stage renders gets a render.Error that wraps render.ErrUnsupported and names the field, never a Pod
 // without the feature. For the stock stages, these are the removed bindings, and a containerPath volume without gate
 // ContainerPathVolumes. The exception is KubeVirt's own: without the gate of its kind, a device by claim is omitted, unless
 // the cluster lists permitted devices.

@@ -35,7 +35,7 @@ func TestDefault_DocumentedStages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "(Stage.Pods):\n//\n", "//\n// Every field of a Pod"
+	const begin, end = "(Stage.Pods):\n//\n", "//\n// Parts of stock stages"
 	head, rest, found := strings.Cut(string(raw), begin)
 	drawn, tail, closed := strings.Cut(rest, end)
 	if !found || !closed {

@@ -13,27 +13,28 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
-type write = func(*template.Draft)
+type write = func(*render.Draft)
 
 // draw renders with stages of the given writes, named first, second and so on; the last one overrides the given fields.
-func draw(t *testing.T, overrides []string, writes ...write) (*template.Explanation, error) {
+func draw(t *testing.T, overrides []string, writes ...write) (*render.Explanation, error) {
 	t.Helper()
 	names := []string{"first", "second", "third", "fourth"}
-	var stages []template.Stage
+	var stages []render.Stage
 	for i, w := range writes {
 		stages = append(stages, stage(names[i], w))
 	}
 	stages[len(stages)-1].Overrides = overrides
-	r, err := template.New(stages...)
+	r, err := render.New(stages...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Explain(template.LauncherPod, input(newVMI()))
+	return r.Explain(render.LauncherPod, input(newVMI()))
 }
 
-func mustDraw(t *testing.T, overrides []string, writes ...write) *template.Explanation {
+func mustDraw(t *testing.T, overrides []string, writes ...write) *render.Explanation {
 	t.Helper()
 	e, err := draw(t, overrides, writes...)
 	if err != nil {
@@ -44,12 +45,12 @@ func mustDraw(t *testing.T, overrides []string, writes ...write) *template.Expla
 
 func boxed(c corev1.Container) write {
 	c.Name = "box"
-	return func(d *template.Draft) { d.Container(c) }
+	return func(d *render.Draft) { d.AddContainer(c) }
 }
 
 func nothing(*corev1.Pod) {}
 
-func setting(path string) write { return func(d *template.Draft) { d.Set(path, nothing) } }
+func setting(path string) write { return func(d *render.Draft) { d.Set(path, nothing) } }
 
 // TestSetters_OneOwner checks that a stage must not change a field of another stage without declaring it.
 func TestSetters_OneOwner(t *testing.T) {
@@ -59,40 +60,40 @@ func TestSetters_OneOwner(t *testing.T) {
 		first, second write
 		field         string
 	}{
-		"Label":        {func(d *template.Draft) { d.Label("a", "1") }, func(d *template.Draft) { d.Label("a", "2") }, "metadata.labels[a]"},
-		"Annotation":   {func(d *template.Draft) { d.Annotation("a", "1") }, func(d *template.Draft) { d.Annotation("a", "2") }, "metadata.annotations[a]"},
-		"NodeSelector": {func(d *template.Draft) { d.NodeSelector("a", "1") }, func(d *template.Draft) { d.NodeSelector("a", "2") }, "spec.nodeSelector[a]"},
-		"Drop":         {func(d *template.Draft) { d.Label("a", "1") }, func(d *template.Draft) { d.Drop("metadata.labels[a]") }, "metadata.labels[a]"},
-		"Volume": {func(d *template.Draft) { d.EmptyDir("a") }, func(d *template.Draft) {
+		"Label":        {func(d *render.Draft) { d.Label("a", "1") }, func(d *render.Draft) { d.Label("a", "2") }, "metadata.labels[a]"},
+		"Annotation":   {func(d *render.Draft) { d.Annotation("a", "1") }, func(d *render.Draft) { d.Annotation("a", "2") }, "metadata.annotations[a]"},
+		"NodeSelector": {func(d *render.Draft) { d.NodeSelector("a", "1") }, func(d *render.Draft) { d.NodeSelector("a", "2") }, "spec.nodeSelector[a]"},
+		"Drop":         {func(d *render.Draft) { d.Label("a", "1") }, func(d *render.Draft) { d.Drop("metadata.labels[a]") }, "metadata.labels[a]"},
+		"Volume": {func(d *render.Draft) { d.EmptyDir("a") }, func(d *render.Draft) {
 			d.Volume(corev1.Volume{Name: "a", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}, "spec.volumes[a]"},
-		"ResourceClaim": {func(d *template.Draft) { d.ResourceClaim(corev1.PodResourceClaim{Name: "a"}) }, func(d *template.Draft) {
+		"ResourceClaim": {func(d *render.Draft) { d.ResourceClaim(corev1.PodResourceClaim{Name: "a"}) }, func(d *render.Draft) {
 			d.ResourceClaim(corev1.PodResourceClaim{Name: "a", ResourceClaimName: ref("b")})
 		}, "spec.resourceClaims[a]"},
-		"Toleration": {func(d *template.Draft) { d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute"}) }, func(d *template.Draft) {
+		"Toleration": {func(d *render.Draft) { d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute"}) }, func(d *render.Draft) {
 			d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute", TolerationSeconds: ref(int64(1))})
 		}, "spec.tolerations[a:::NoExecute]"},
 		"Container": {box, boxed(corev1.Container{Image: "j"}), "spec.containers[box].image"},
-		"Mount": {func(d *template.Draft) { d.Mount("box", corev1.VolumeMount{Name: "a", MountPath: "/m"}) }, func(d *template.Draft) {
-			d.Mount("box", corev1.VolumeMount{Name: "b", MountPath: "/m"})
+		"Mount": {func(d *render.Draft) { d.Container("box").Mount(corev1.VolumeMount{Name: "a", MountPath: "/m"}) }, func(d *render.Draft) {
+			d.Container("box").Mount(corev1.VolumeMount{Name: "b", MountPath: "/m"})
 		}, "spec.containers[box].volumeMounts[/m]"},
-		"Device": {func(d *template.Draft) { d.Device("box", corev1.VolumeDevice{Name: "a", DevicePath: "/d"}) }, func(d *template.Draft) {
-			d.Device("box", corev1.VolumeDevice{Name: "b", DevicePath: "/d"})
+		"Device": {func(d *render.Draft) { d.Container("box").Device(corev1.VolumeDevice{Name: "a", DevicePath: "/d"}) }, func(d *render.Draft) {
+			d.Container("box").Device(corev1.VolumeDevice{Name: "b", DevicePath: "/d"})
 		}, "spec.containers[box].volumeDevices[/d]"},
-		"Env": {func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A", Value: "1"}) }, func(d *template.Draft) {
-			d.Env("box", corev1.EnvVar{Name: "A", Value: "2"})
+		"Env": {func(d *render.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A", Value: "1"}) }, func(d *render.Draft) {
+			d.Container("box").Env(corev1.EnvVar{Name: "A", Value: "2"})
 		}, "spec.containers[box].env[A]"},
-		"Port": {func(d *template.Draft) { d.Port("box", corev1.ContainerPort{ContainerPort: 1}) }, func(d *template.Draft) {
-			d.Port("box", corev1.ContainerPort{ContainerPort: 1, HostPort: 1})
+		"Port": {func(d *render.Draft) { d.Container("box").Port(corev1.ContainerPort{ContainerPort: 1}) }, func(d *render.Draft) {
+			d.Container("box").Port(corev1.ContainerPort{ContainerPort: 1, HostPort: 1})
 		}, "spec.containers[box].ports[1//]"},
-		"Arg":     {func(d *template.Draft) { d.Arg("box", "--a", "1") }, func(d *template.Draft) { d.Arg("box", "--a", "2") }, "spec.containers[box].args[--a]"},
-		"Request": {func(d *template.Draft) { d.Request("box", "cpu", q("1")) }, func(d *template.Draft) { d.Request("box", "cpu", q("2")) }, "spec.containers[box].resources.requests[cpu]"},
-		"Limit":   {func(d *template.Draft) { d.Limit("box", "cpu", q("1")) }, func(d *template.Draft) { d.Limit("box", "cpu", q("2")) }, "spec.containers[box].resources.limits[cpu]"},
+		"Arg":     {func(d *render.Draft) { d.Container("box").Arg("--a", "1") }, func(d *render.Draft) { d.Container("box").Arg("--a", "2") }, "spec.containers[box].args[--a]"},
+		"Request": {func(d *render.Draft) { d.Container("box").Request("cpu", q("1")) }, func(d *render.Draft) { d.Container("box").Request("cpu", q("2")) }, "spec.containers[box].resources.requests[cpu]"},
+		"Limit":   {func(d *render.Draft) { d.Container("box").Limit("cpu", q("1")) }, func(d *render.Draft) { d.Container("box").Limit("cpu", q("2")) }, "spec.containers[box].resources.limits[cpu]"},
 		"Set":     {setting("spec.hostname"), setting("spec.hostname"), "spec.hostname"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := draw(t, nil, box, tc.first, tc.second)
-			wantError(t, err, tc.field, template.ErrFieldOwned)
+			wantError(t, err, tc.field, render.ErrFieldOwned)
 			e := mustDraw(t, []string{tc.field, "spec.containers[box]"}, box, tc.first, tc.second)
 			if got := originAt(t, e, tc.field); got.Stage != "third" || got.Overrode == "" {
 				t.Errorf("with an override: %v", got)
@@ -104,8 +105,8 @@ func TestSetters_OneOwner(t *testing.T) {
 // TestSetters_WholesAndParts checks conflicts between a field and its parts, in either order.
 func TestSetters_WholesAndParts(t *testing.T) {
 	box := boxed(corev1.Container{Image: "i", SecurityContext: &corev1.SecurityContext{}, Args: []string{"--own"}})
-	env := func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A"}) }
-	request := func(d *template.Draft) { d.Request("box", "cpu", resource.MustParse("1")) }
+	env := func(d *render.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A"}) }
+	request := func(d *render.Draft) { d.Container("box").Request("cpu", resource.MustParse("1")) }
 	for name, tc := range map[string]struct {
 		first, second write
 		field         string
@@ -113,25 +114,25 @@ func TestSetters_WholesAndParts(t *testing.T) {
 		"part, then security context":  {setting("spec.securityContext.runAsUser"), setting("spec.securityContext"), "spec.securityContext.runAsUser"},
 		"security context, then part":  {setting("spec.securityContext"), setting("spec.securityContext.runAsUser"), "spec.securityContext.runAsUser"},
 		"deep part":                    {setting("spec.securityContext"), setting("spec.securityContext.seLinuxOptions.level"), "spec.securityContext.seLinuxOptions.level"},
-		"label, then all labels":       {func(d *template.Draft) { d.Label("a", "b") }, setting("metadata.labels"), "metadata.labels[a]"},
-		"all labels, then a label":     {setting("metadata.labels"), func(d *template.Draft) { d.Label("a", "b") }, "metadata.labels[a]"},
-		"volume, then the spec":        {func(d *template.Draft) { d.EmptyDir("a") }, setting("spec.volumes"), "spec.volumes[a]"},
-		"the metadata, then a label":   {setting("metadata"), func(d *template.Draft) { d.Label("a", "b") }, "metadata.labels[a]"},
-		"volume, then its source":      {func(d *template.Draft) { d.EmptyDir("a") }, setting("spec.volumes[a].emptyDir.sizeLimit"), "spec.volumes[a]"},
+		"label, then all labels":       {func(d *render.Draft) { d.Label("a", "b") }, setting("metadata.labels"), "metadata.labels[a]"},
+		"all labels, then a label":     {setting("metadata.labels"), func(d *render.Draft) { d.Label("a", "b") }, "metadata.labels[a]"},
+		"volume, then the spec":        {func(d *render.Draft) { d.EmptyDir("a") }, setting("spec.volumes"), "spec.volumes[a]"},
+		"the metadata, then a label":   {setting("metadata"), func(d *render.Draft) { d.Label("a", "b") }, "metadata.labels[a]"},
+		"volume, then its source":      {func(d *render.Draft) { d.EmptyDir("a") }, setting("spec.volumes[a].emptyDir.sizeLimit"), "spec.volumes[a]"},
 		"env, then all env":            {env, setting("spec.containers[box].env"), "spec.containers[box].env[A]"},
 		"all env, then env":            {setting("spec.containers[box].env"), env, "spec.containers[box].env[A]"},
 		"env, then its value":          {env, setting("spec.containers[box].env[A].value"), "spec.containers[box].env[A]"},
-		"arg, then all args":           {func(d *template.Draft) { d.Arg("box", "--a") }, setting("spec.containers[box].args"), "spec.containers[box].args[--a]"},
+		"arg, then all args":           {func(d *render.Draft) { d.Container("box").Arg("--a") }, setting("spec.containers[box].args"), "spec.containers[box].args[--a]"},
 		"all env, then the container":  {setting("spec.containers[box].env"), setting("spec.containers[box]"), "spec.containers[box].args[--own]"},
 		"request, then resources":      {request, setting("spec.containers[box].resources"), "spec.containers[box].resources.requests[cpu]"},
 		"resources, then request":      {setting("spec.containers[box].resources"), request, "spec.containers[box].resources.requests[cpu]"},
 		"resources, then its requests": {setting("spec.containers[box].resources"), setting("spec.containers[box].resources.requests"), "spec.containers[box].resources.requests"},
-		"context it came with":         {func(*template.Draft) {}, setting("spec.containers[box].securityContext.runAsUser"), "spec.containers[box].securityContext.runAsUser"},
-		"wishes, then the affinity":    {func(d *template.Draft) { d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "z"}) }, setting("spec.affinity"), "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"},
+		"context it came with":         {func(*render.Draft) {}, setting("spec.containers[box].securityContext.runAsUser"), "spec.containers[box].securityContext.runAsUser"},
+		"wishes, then the affinity":    {func(d *render.Draft) { d.Affinity().AvoidPods(corev1.PodAffinityTerm{TopologyKey: "z"}) }, setting("spec.affinity"), "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := draw(t, nil, func(d *template.Draft) { box(d); tc.first(d) }, tc.second)
-			wantError(t, err, tc.field, template.ErrFieldOwned)
+			_, err := draw(t, nil, func(d *render.Draft) { box(d); tc.first(d) }, tc.second)
+			wantError(t, err, tc.field, render.ErrFieldOwned)
 		})
 	}
 	t.Run("a whole that takes over its parts owns them", func(t *testing.T) {
@@ -149,7 +150,7 @@ func TestSetters_WholesAndParts(t *testing.T) {
 		}
 	})
 	t.Run("one stage may write both", func(t *testing.T) {
-		mustDraw(t, nil, func(d *template.Draft) {
+		mustDraw(t, nil, func(d *render.Draft) {
 			setting("spec.securityContext.runAsUser")(d)
 			setting("spec.securityContext")(d)
 			setting("spec.securityContext.fsGroup")(d)
@@ -166,10 +167,10 @@ func TestSet_PathForms(t *testing.T) {
 	} {
 		t.Run(path, func(t *testing.T) {
 			_, err := draw(t, []string{"*"}, boxed(corev1.Container{}), setting(path))
-			wantError(t, err, path, template.ErrInvalid)
+			wantError(t, err, path, render.ErrInvalid)
 		})
 	}
-	e := mustDraw(t, nil, func(d *template.Draft) {
+	e := mustDraw(t, nil, func(d *render.Draft) {
 		d.Label("0", "a")
 		d.EmptyDir("0")
 		d.Set("spec.volumes[0]", nothing)
@@ -182,38 +183,38 @@ func TestSet_PathForms(t *testing.T) {
 
 func TestDrop_KeysOnly(t *testing.T) {
 	for _, path := range []string{"spec.hostname", "spec.volumes[a]", "metadata.labels", "metadata.labels[a].b", "spec.containers[box]"} {
-		_, err := draw(t, []string{"*"}, func(d *template.Draft) { d.EmptyDir("a"); d.Label("a", "b") }, func(d *template.Draft) { d.Drop(path) })
-		wantError(t, err, path, template.ErrInvalid)
+		_, err := draw(t, []string{"*"}, func(d *render.Draft) { d.EmptyDir("a"); d.Label("a", "b") }, func(d *render.Draft) { d.Drop(path) })
+		wantError(t, err, path, render.ErrInvalid)
 	}
 	e := mustDraw(t, []string{"metadata.annotations[*"},
-		func(d *template.Draft) { d.Annotation("a", "1"); d.Annotation("b", "1") },
-		func(d *template.Draft) { d.Drop("metadata.annotations[a]"); d.Drop("metadata.annotations[missing]") })
+		func(d *render.Draft) { d.Annotation("a", "1"); d.Annotation("b", "1") },
+		func(d *render.Draft) { d.Drop("metadata.annotations[a]"); d.Drop("metadata.annotations[missing]") })
 	if diff := cmp.Diff(map[string]string{"b": "1"}, e.Pod.Annotations); diff != "" {
 		t.Error(diff)
 	}
 	t.Run("it stays dropped", func(t *testing.T) {
-		_, err := draw(t, nil, func(d *template.Draft) { d.Label("a", "1"); d.Drop("metadata.labels[a]") }, func(d *template.Draft) { d.Label("a", "1") })
-		wantError(t, err, "metadata.labels[a]", template.ErrFieldOwned)
+		_, err := draw(t, nil, func(d *render.Draft) { d.Label("a", "1"); d.Drop("metadata.labels[a]") }, func(d *render.Draft) { d.Label("a", "1") })
+		wantError(t, err, "metadata.labels[a]", render.ErrFieldOwned)
 	})
 }
 
 func TestArg_Replaced(t *testing.T) {
-	fill := func(d *template.Draft) {
+	fill := func(d *render.Draft) {
 		boxed(corev1.Container{})(d)
-		d.Arg("box", "--a", "1", "2")
-		d.Arg("box", "--flag")
-		d.Arg("box", "--last", "-x")
+		d.Container("box").Arg("--a", "1", "2")
+		d.Container("box").Arg("--flag")
+		d.Container("box").Arg("--last", "-x")
 	}
 	for name, tc := range map[string]struct {
 		write write
 		want  string
 	}{
-		"more values":  {func(d *template.Draft) { d.Arg("box", "--a", "3", "4", "5") }, "--a 3 4 5 --flag --last -x"},
-		"no values":    {func(d *template.Draft) { d.Arg("box", "--a") }, "--a --flag --last -x"},
-		"value added":  {func(d *template.Draft) { d.Arg("box", "--flag", "on") }, "--a 1 2 --flag on --last -x"},
-		"last of all":  {func(d *template.Draft) { d.Arg("box", "--last", "y") }, "--a 1 2 --flag --last y"},
-		"empty value":  {func(d *template.Draft) { d.Arg("box", "--a", "") }, "--a  --flag --last -x"},
-		"new argument": {func(d *template.Draft) { d.Arg("box", "--new", "1") }, "--a 1 2 --flag --last -x --new 1"},
+		"more values":  {func(d *render.Draft) { d.Container("box").Arg("--a", "3", "4", "5") }, "--a 3 4 5 --flag --last -x"},
+		"no values":    {func(d *render.Draft) { d.Container("box").Arg("--a") }, "--a --flag --last -x"},
+		"value added":  {func(d *render.Draft) { d.Container("box").Arg("--flag", "on") }, "--a 1 2 --flag on --last -x"},
+		"last of all":  {func(d *render.Draft) { d.Container("box").Arg("--last", "y") }, "--a 1 2 --flag --last y"},
+		"empty value":  {func(d *render.Draft) { d.Container("box").Arg("--a", "") }, "--a  --flag --last -x"},
+		"new argument": {func(d *render.Draft) { d.Container("box").Arg("--new", "1") }, "--a 1 2 --flag --last -x --new 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustDraw(t, []string{"spec.containers[box].args[*"}, fill, tc.write)
@@ -222,24 +223,24 @@ func TestArg_Replaced(t *testing.T) {
 			}
 		})
 	}
-	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.Arg("box", "--a", "--allow-emulation") })
-	wantError(t, err, "spec.containers[box].args[--a]", template.ErrInvalid)
+	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *render.Draft) { d.Container("box").Arg("--a", "--allow-emulation") })
+	wantError(t, err, "spec.containers[box].args[--a]", render.ErrInvalid)
 }
 
 func TestContainer_DuplicateNames(t *testing.T) {
-	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.InitContainer(corev1.Container{Name: "box"}) })
-	wantError(t, err, "spec.initContainers[box]", template.ErrFieldOwned)
-	_, err = draw(t, nil, func(d *template.Draft) { d.From("spec.volumes[0]").InitContainer(corev1.Container{Name: "box"}) },
-		func(d *template.Draft) { d.From("spec.volumes[1]").Container(corev1.Container{Name: "box"}) })
-	wantError(t, err, "spec.containers[box]", template.ErrInvalid)
+	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *render.Draft) { d.AddInitContainer(corev1.Container{Name: "box"}) })
+	wantError(t, err, "spec.initContainers[box]", render.ErrFieldOwned)
+	_, err = draw(t, nil, func(d *render.Draft) { d.From("spec.volumes[0]").AddInitContainer(corev1.Container{Name: "box"}) },
+		func(d *render.Draft) { d.From("spec.volumes[1]").AddContainer(corev1.Container{Name: "box"}) })
+	wantError(t, err, "spec.containers[box]", render.ErrInvalid)
 
 	same := boxed(corev1.Container{Image: "i"})
 	if got := len(mustDraw(t, nil, same, same).Pod.Spec.Containers); got != 1 {
 		t.Errorf("the same container twice makes %d", got)
 	}
-	env := func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A"}) }
+	env := func(d *render.Draft) { d.Container("box").Env(corev1.EnvVar{Name: "A"}) }
 	_, err = draw(t, []string{"spec.containers[box]", "spec.containers[box].image"}, same, env, boxed(corev1.Container{Image: "j"}))
-	wantError(t, err, "spec.containers[box].env[A]", template.ErrFieldOwned)
+	wantError(t, err, "spec.containers[box].env[A]", render.ErrFieldOwned)
 	e := mustDraw(t, []string{"spec.containers[box]*"}, same, env, boxed(corev1.Container{Image: "j"}))
 	if _, err := e.At("spec.containers[box].env[A]"); err == nil {
 		t.Error("a variable that went with the replaced container is explained")
@@ -247,25 +248,25 @@ func TestContainer_DuplicateNames(t *testing.T) {
 }
 
 func TestDraft_CollidingVMINames(t *testing.T) {
-	both := func(w func(template.Draft)) []write {
+	both := func(w func(render.Draft)) []write {
 		return []write{
-			func(d *template.Draft) { boxed(corev1.Container{})(d); w(d.From("spec.volumes[0]")) },
-			func(d *template.Draft) { w(d.From("spec.volumes[1]")) },
+			func(d *render.Draft) { boxed(corev1.Container{})(d); w(d.From("spec.volumes[0]")) },
+			func(d *render.Draft) { w(d.From("spec.volumes[1]")) },
 		}
 	}
 	n := 0
-	_, err := draw(t, nil, both(func(d template.Draft) {
+	_, err := draw(t, nil, both(func(d render.Draft) {
 		n++
-		d.Mount("box", corev1.VolumeMount{Name: fmt.Sprint("v", n), MountPath: "/m"})
+		d.Container("box").Mount(corev1.VolumeMount{Name: fmt.Sprint("v", n), MountPath: "/m"})
 	})...)
-	wantError(t, err, "spec.containers[box].volumeMounts[/m]", template.ErrInvalid)
-	_, err = draw(t, nil, both(func(d template.Draft) { d.Set("spec.hostname", nothing) })...)
-	wantError(t, err, "spec.hostname", template.ErrFieldOwned)
-	_, err = draw(t, nil, func(d *template.Draft) {
+	wantError(t, err, "spec.containers[box].volumeMounts[/m]", render.ErrInvalid)
+	_, err = draw(t, nil, both(func(d render.Draft) { d.Set("spec.hostname", nothing) })...)
+	wantError(t, err, "spec.hostname", render.ErrFieldOwned)
+	_, err = draw(t, nil, func(d *render.Draft) {
 		d.EmptyDir("a")
 		d.Volume(corev1.Volume{Name: "a", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}})
 	})
-	wantError(t, err, "spec.volumes[a]", template.ErrInvalid)
+	wantError(t, err, "spec.volumes[a]", render.ErrInvalid)
 }
 
 // parted is an error of several causes with its own text.
@@ -276,24 +277,24 @@ func (p parted) Unwrap() []error { return p.causes }
 
 func TestStage_ErrorsPreserved(t *testing.T) {
 	a, b := errors.New("cause a"), errors.New("cause b")
-	fault := &template.Error{Field: "spec.x", Reason: "is invalid", Remedy: "fix it", Err: template.ErrMissingFact}
+	fault := &render.Error{Field: "spec.x", Reason: "is invalid", Remedy: "fix it", Err: render.ErrMissingFact}
 	for name, tc := range map[string]struct {
 		err  error
 		is   []error
 		text []string
 	}{
 		"two causes in one text": {fmt.Errorf("both %w and %w", a, b), []error{a, b}, []string{"both cause a and cause b"}},
-		"joined":                 {errors.Join(a, fault), []error{a, template.ErrMissingFact}, []string{"cause a", "spec.x: is invalid"}},
-		"wrapped fault":          {fmt.Errorf("generator: %w: %w", a, fault), []error{a, template.ErrMissingFact}, []string{"generator: cause a: ", "spec.x", "fix it"}},
+		"joined":                 {errors.Join(a, fault), []error{a, render.ErrMissingFact}, []string{"cause a", "spec.x: is invalid"}},
+		"wrapped fault":          {fmt.Errorf("generator: %w: %w", a, fault), []error{a, render.ErrMissingFact}, []string{"generator: cause a: ", "spec.x", "fix it"}},
 		"no causes":              {parted{}, nil, []string{"parted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := template.New(template.Stage{Name: "mine", Apply: func(*template.Draft) error { return tc.err }})
+			r, err := render.New(render.Stage{Name: "mine", Apply: func(*render.Draft) error { return tc.err }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = r.Launcher(input(newVMI()))
-			var e *template.Error
+			var e *render.Error
 			if !errors.As(err, &e) || e.Stage != "mine" || !strings.Contains(e.Object, "testvmi") {
 				t.Fatalf("got %v", err)
 			}
@@ -313,13 +314,15 @@ func TestStage_ErrorsPreserved(t *testing.T) {
 
 // TestAffinity_AddsUp checks that terms of several stages add up, and that the VMI that stages read stays unchanged.
 func TestAffinity_AddsUp(t *testing.T) {
-	avoid := func(d *template.Draft) { d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
+	avoid := func(d *render.Draft) { d.Affinity().AvoidPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
 	require := func(key string) write {
-		return func(d *template.Draft) { d.RequireNode(corev1.NodeSelectorRequirement{Key: key, Operator: "Exists"}) }
+		return func(d *render.Draft) {
+			d.Affinity().RequireNode(corev1.NodeSelectorRequirement{Key: key, Operator: "Exists"})
+		}
 	}
-	prefer := func(d *template.Draft) { d.PreferNode(corev1.PreferredSchedulingTerm{Weight: 1}) }
-	join := func(d *template.Draft) { d.JoinPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
-	all := func(d *template.Draft) { avoid(d); prefer(d); join(d); require("a")(d) }
+	prefer := func(d *render.Draft) { d.Affinity().PreferNode(corev1.PreferredSchedulingTerm{Weight: 1}) }
+	join := func(d *render.Draft) { d.Affinity().JoinPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
+	all := func(d *render.Draft) { avoid(d); prefer(d); join(d); require("a")(d) }
 	e := mustDraw(t, nil, all, all, require("b"))
 	a := e.Pod.Spec.Affinity
 	if len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) != 2 || len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) != 2 ||
@@ -336,7 +339,7 @@ func TestAffinity_AddsUp(t *testing.T) {
 			t.Errorf("%s: %v, want stage %s", path, got, want)
 		}
 	}
-	empty := mustDraw(t, nil, func(d *template.Draft) {
+	empty := mustDraw(t, nil, func(d *render.Draft) {
 		d.Set("spec.affinity", func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
 		})
@@ -346,7 +349,7 @@ func TestAffinity_AddsUp(t *testing.T) {
 	}
 
 	var seen *corev1.Affinity
-	r, err := template.Default().After(template.StageAffinity, stage("reader", func(d *template.Draft) { seen = d.VMI().Spec.Affinity.DeepCopy() }))
+	r, err := template.Default().After(template.StageAffinity, stage("reader", func(d *render.Draft) { seen = d.VMI().Spec.Affinity.DeepCopy() }))
 	if err != nil {
 		t.Fatal(err)
 	}

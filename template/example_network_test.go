@@ -18,8 +18,8 @@ func (g staticIPs) Annotations(in template.Input) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	elements, err := g.Elements(in)
-	if err != nil {
+	var elements []template.NetworkElement
+	if elements, err = g.Elements(in); err != nil {
 		return nil, err
 	}
 	var ips map[string][]string

@@ -8,7 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
+
+// memoryRequest returns the calculation of the requested memory.
+func memoryRequest(r template.Resources) template.Calculation {
+	return r.Requests[corev1.ResourceMemory]
+}
 
 // A VMI with 8Gi and four cores requests more than 8Gi of its node. These are the terms of the request.
 func ExampleComputeResources() {
@@ -17,11 +23,11 @@ func ExampleComputeResources() {
 		fmt.Println(err)
 		return
 	}
-	memory := r.Requests[corev1.ResourceMemory]
+	memory := memoryRequest(r)
 	for _, term := range memory.Terms {
 		fmt.Println(term)
 	}
-	sum := template.Sum(memory.Terms)
+	sum := render.Sum(memory.Terms)
 	fmt.Println(sum.String(), "=", memory.Quantity.String())
 	cpu := r.Requests[corev1.ResourceCPU]
 	fmt.Println(cpu.Terms[0])
@@ -41,7 +47,7 @@ func ExampleComputeResources() {
 
 // A rendered Pod has the same terms.
 func ExampleExplanation_At() {
-	e, err := template.Default().Explain(template.LauncherPod, input(newVMI(cores(2), guest("1Gi"), hugepages("1Gi"))))
+	e, err := template.Default().Explain(render.LauncherPod, input(newVMI(cores(2), guest("1Gi"), hugepages("1Gi"))))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // of1Gi returns the input of a VMI with that much memory.
@@ -38,8 +39,8 @@ func Example() {
 
 // A custom stage adds a container to every Pod.
 func ExampleRenderer_After() {
-	sidecar := template.Stage{Name: "sidecar", Apply: func(d *template.Draft) error {
-		d.Container(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
+	sidecar := render.Stage{Name: "sidecar", Apply: func(d *render.Draft) error {
+		d.AddContainer(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
 		d.Annotation("example.com/agent", d.VMI().Name)
 		return nil
 	}}
@@ -59,7 +60,7 @@ func ExampleRenderer_After() {
 
 // A stage must not set a field of another stage without declaring it.
 func ExampleStage() {
-	kata := template.Stage{Name: "kata", Apply: func(d *template.Draft) error {
+	kata := render.Stage{Name: "kata", Apply: func(d *render.Draft) error {
 		class := "kata"
 		d.Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
 		return nil
@@ -86,7 +87,7 @@ func ExampleStage() {
 }
 
 func ExampleRenderer_Explain() {
-	e, err := template.Default().Explain(template.LauncherPod, of1Gi())
+	e, err := template.Default().Explain(render.LauncherPod, of1Gi())
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,35 +11,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // confusable returns a Pod with names that are similar to each other.
-func confusable(t *testing.T) *template.Explanation {
+func confusable(t *testing.T) *render.Explanation {
 	t.Helper()
 	return mustDraw(t, []string{"spec.securityContext.runAsUser"},
-		func(d *template.Draft) {
+		func(d *render.Draft) {
 			d.Label("a", "1")
 			d.Label("kubevirt.io", "1")
 			d.Label("kubevirt.io.more", "1")
 			d.EmptyDir("1")
 			d.EmptyDir("2fast")
 			d.EmptyDir("data")
-			d.Container(corev1.Container{Name: "box", Image: "i", SecurityContext: &corev1.SecurityContext{}})
-			d.InitContainer(corev1.Container{Name: "init", Image: "j"})
-			d.Mount("box", corev1.VolumeMount{Name: "data", MountPath: "/a"})
+			d.AddContainer(corev1.Container{Name: "box", Image: "i", SecurityContext: &corev1.SecurityContext{}})
+			d.AddInitContainer(corev1.Container{Name: "init", Image: "j"})
+			d.Container("box").Mount(corev1.VolumeMount{Name: "data", MountPath: "/a"})
 			d.Set("spec.securityContext", nothing)
 		},
-		func(d *template.Draft) {
+		func(d *render.Draft) {
 			d.Label("a.b", "1")
-			d.Mount("box", corev1.VolumeMount{Name: "data", MountPath: "/a.b"})
+			d.Container("box").Mount(corev1.VolumeMount{Name: "data", MountPath: "/a.b"})
 			d.From("spec.domain.memory").Terms(
-				template.Term{Name: "guest", Amount: resource.MustParse("1Gi"), From: "spec.domain.memory.guest"},
-				template.Term{Name: "overhead", Amount: resource.MustParse("288Mi")},
-			).Request("box", "memory", resource.MustParse("1312Mi"))
-			d.Limit("box", "devices.kubevirt.io/kvm", resource.MustParse("1"))
+				render.Term{Name: "guest", Amount: resource.MustParse("1Gi"), From: "spec.domain.memory.guest"},
+				render.Term{Name: "overhead", Amount: resource.MustParse("288Mi")},
+			).Container("box").Request("memory", resource.MustParse("1312Mi"))
+			d.Container("box").Limit("devices.kubevirt.io/kvm", resource.MustParse("1"))
 			d.Set("spec.containers[box].livenessProbe", nothing)
-			d.Env("box", corev1.EnvVar{Name: "A"})
+			d.Container("box").Env(corev1.EnvVar{Name: "A"})
 			d.Set("spec.securityContext.runAsUser", nothing)
 		})
 }
@@ -117,8 +117,8 @@ func TestExplanationAt_UnknownPaths(t *testing.T) {
 	} {
 		t.Run(asked, func(t *testing.T) {
 			origins, err := e.At(asked)
-			var typed *template.Error
-			if !errors.As(err, &typed) || !errors.Is(err, template.ErrInvalid) || typed.Field != asked {
+			var typed *render.Error
+			if !errors.As(err, &typed) || !errors.Is(err, render.ErrInvalid) || typed.Field != asked {
 				t.Errorf("got %v, %v", origins, err)
 			}
 		})
@@ -127,7 +127,7 @@ func TestExplanationAt_UnknownPaths(t *testing.T) {
 
 func TestExplanationAt_Terms(t *testing.T) {
 	got := originAt(t, confusable(t), "spec.containers[0].resources.requests[memory]")
-	if sum := template.Sum(got.Terms); sum.Cmp(resource.MustParse("1312Mi")) != 0 || got.From != "spec.domain.memory" || got.Stage != "second" {
+	if sum := render.Sum(got.Terms); sum.Cmp(resource.MustParse("1312Mi")) != 0 || got.From != "spec.domain.memory" || got.Stage != "second" {
 		t.Errorf("sum %s of %v", sum.String(), got)
 	}
 	want := "spec.containers[box].resources.requests[memory]: stage second, from spec.domain.memory\n" +
@@ -139,11 +139,11 @@ func TestExplanationAt_Terms(t *testing.T) {
 	if want := "spec.securityContext.runAsUser: stage second, instead of stage first"; over.String() != want {
 		t.Errorf("got %q, want %q", over.String(), want)
 	}
-	if sum := template.Sum(nil); !sum.IsZero() {
+	if sum := render.Sum(nil); !sum.IsZero() {
 		t.Errorf("nothing sums up to %s", sum.String())
 	}
-	negative := []template.Term{{Amount: resource.MustParse("2Gi")}, {Amount: resource.MustParse("-1Gi")}}
-	if sum := template.Sum(negative); sum.String() != "1Gi" || negative[0].Amount.String() != "2Gi" {
+	negative := []render.Term{{Amount: resource.MustParse("2Gi")}, {Amount: resource.MustParse("-1Gi")}}
+	if sum := render.Sum(negative); sum.String() != "1Gi" || negative[0].Amount.String() != "2Gi" {
 		t.Errorf("sum %s; the first term became %s", sum.String(), negative[0].Amount.String())
 	}
 }
@@ -152,11 +152,11 @@ func TestExplanationAt_Terms(t *testing.T) {
 func TestTerms_OverriddenField(t *testing.T) {
 	cpu := "spec.containers[box].resources.requests[cpu]"
 	e := mustDraw(t, []string{cpu},
-		func(d *template.Draft) {
+		func(d *render.Draft) {
 			boxed(corev1.Container{})(d)
-			d.Terms(template.Term{Name: "vCPUs", Amount: resource.MustParse("1")}).Request("box", "cpu", resource.MustParse("1"))
+			d.Terms(render.Term{Name: "vCPUs", Amount: resource.MustParse("1")}).Container("box").Request("cpu", resource.MustParse("1"))
 		},
-		func(d *template.Draft) { d.Request("box", "cpu", resource.MustParse("2")) })
+		func(d *render.Draft) { d.Container("box").Request("cpu", resource.MustParse("2")) })
 	if got := originAt(t, e, cpu); len(got.Terms) != 0 || got.Overrode != "first" {
 		t.Errorf("got %v", got)
 	}

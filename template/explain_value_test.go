@@ -10,34 +10,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // explained returns a Pod to which a stage has added one of every keyed element.
-func explained(t *testing.T) *template.Explanation {
+func explained(t *testing.T) *render.Explanation {
 	t.Helper()
-	everything := template.Stage{Name: "everything", Apply: func(d *template.Draft) error {
-		d.Container(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
+	everything := render.Stage{Name: "everything", Apply: func(d *render.Draft) error {
+		d.AddContainer(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
 		d.Label("example.com/a", "x")
 		d.Annotation("example.com/b.c", "y")
-		d.Env("agent", corev1.EnvVar{Name: "E", Value: "z"})
-		d.Port("agent", corev1.ContainerPort{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP})
-		d.Port("agent", corev1.ContainerPort{ContainerPort: 81})
+		d.Container("agent").Env(corev1.EnvVar{Name: "E", Value: "z"})
+		d.Container("agent").Port(corev1.ContainerPort{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP})
+		d.Container("agent").Port(corev1.ContainerPort{ContainerPort: 81})
 		d.Volume(corev1.Volume{Name: "v"})
-		d.Mount("agent", corev1.VolumeMount{Name: "v", MountPath: "/v"})
-		d.Device("agent", corev1.VolumeDevice{Name: "v", DevicePath: "/dev/v"})
-		d.Arg("agent", "--one", "1", "2")
-		d.Arg("agent", "--none")
+		d.Container("agent").Mount(corev1.VolumeMount{Name: "v", MountPath: "/v"})
+		d.Container("agent").Device(corev1.VolumeDevice{Name: "v", DevicePath: "/dev/v"})
+		d.Container("agent").Arg("--one", "1", "2")
+		d.Container("agent").Arg("--none")
 		d.ResourceClaim(corev1.PodResourceClaim{Name: "gpu"})
-		d.Claim("agent", corev1.ResourceClaim{Name: "gpu", Request: "r"})
+		d.Container("agent").Claim(corev1.ResourceClaim{Name: "gpu", Request: "r"})
 		d.PullSecret("secret")
 		d.Toleration(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 		d.NodeSelector("zone", "a")
-		d.RequireNode(corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists})
-		d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "host"})
+		d.Affinity().RequireNode(corev1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists})
+		d.Affinity().AvoidPods(corev1.PodAffinityTerm{TopologyKey: "host"})
 		d.Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
 		return nil
 	}}
-	dropping := template.Stage{Name: "dropping", Overrides: []string{"spec.nodeSelector[zone]"}, Apply: func(d *template.Draft) error {
+	dropping := render.Stage{Name: "dropping", Overrides: []string{"spec.nodeSelector[zone]"}, Apply: func(d *render.Draft) error {
 		d.Drop("spec.nodeSelector[zone]")
 		return nil
 	}}
@@ -45,7 +46,7 @@ func explained(t *testing.T) *template.Explanation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := r.Explain(template.LauncherPod, input(newVMI(requests("memory", "1Gi"))))
+	e, err := r.Explain(render.LauncherPod, input(newVMI(requests("memory", "1Gi"))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // exportedClaim is a claim of the export server.
@@ -20,21 +22,22 @@ type exportedClaim struct {
 }
 
 // exportedClaims returns the claims of the export server in order. It reports all faults.
-func exportedClaims(d *Draft) (all []exportedClaim, err error) {
+func exportedClaims(d *render.Draft) (all []exportedClaim, err error) {
 	var errs []error
-	for i, claim := range d.input.Export.Server.Claims {
+	export := d.Input().Export
+	for i, claim := range export.Server.Claims {
 		at := fmt.Sprintf("Input.Export.Server.Claims[%d]", i)
 		switch {
 		case claim == nil || claim.Name == "":
-			errs = append(errs, invalid(at, "name must be set", "use claims read from the API server"))
+			errs = append(errs, render.Invalid(at, "name must be set", "use claims read from the API server"))
 			continue
-		case claim.Namespace != "" && claim.Namespace != d.export.Namespace:
-			errs = append(errs, invalid(at, "must be in the namespace of the export", "use claims in namespace "+d.export.Namespace))
+		case claim.Namespace != "" && claim.Namespace != export.Object.Namespace:
+			errs = append(errs, render.Invalid(at, "must be in the namespace of the export", "use claims in namespace "+export.Object.Namespace))
 			continue
 		}
 		s := exportedClaim{at: at, dir: exportDir(claim.Name), claim: claim}
 		if j := slices.IndexFunc(all, func(o exportedClaim) bool { return o.dir == s.dir }); j >= 0 {
-			errs = append(errs, invalid(at, fmt.Sprintf("%q and %q of %s have the same name in the exporter", claim.Name, all[j].claim.Name, all[j].at),
+			errs = append(errs, render.Invalid(at, fmt.Sprintf("%q and %q of %s have the same name in the exporter", claim.Name, all[j].claim.Name, all[j].at),
 				"serve one of them with another export"))
 			continue
 		}
@@ -53,7 +56,7 @@ func exportDir(claim string) string {
 }
 
 // serve adds the claim to the Pod, with the variables for the path of its content and its URIs on the server.
-func (s exportedClaim) serve(d *Draft, index int) {
+func (s exportedClaim) serve(d *render.Draft, index int) {
 	from := d.From(s.at)
 	volume := s.dir
 	if slices.Contains([]string{certificateVolume, tokenVolume, manifestVolume}, volume) {
@@ -65,12 +68,12 @@ func (s exportedClaim) serve(d *Draft, index int) {
 	path := "/export-volumes/" + s.dir
 	if isBlock(s.claim) {
 		path = "/dev" + path
-		from.Device(exporterContainer, corev1.VolumeDevice{Name: volume, DevicePath: path})
+		from.Container(exporterContainer).Device(corev1.VolumeDevice{Name: volume, DevicePath: path})
 	} else {
-		from.Mount(exporterContainer, corev1.VolumeMount{Name: volume, MountPath: path, ReadOnly: true})
+		from.Container(exporterContainer).Mount(corev1.VolumeMount{Name: volume, MountPath: path, ReadOnly: true})
 	}
 	env := func(name, value string) {
-		from.Env(exporterContainer, corev1.EnvVar{Name: fmt.Sprintf("VOLUME%d_EXPORT_%s", index, name), Value: value})
+		from.Container(exporterContainer).Env(corev1.EnvVar{Name: fmt.Sprintf("VOLUME%d_EXPORT_%s", index, name), Value: value})
 	}
 	uri := "/volumes/" + s.claim.Name
 	env("PATH", path)

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // TestExportedClaims_NamesOfServerVolumes uses claims with the names of the Pod's own volumes.
@@ -85,11 +86,11 @@ func TestExportFaults(t *testing.T) {
 			in := exportInput()
 			tc.given(&in)
 			_, err := template.Default().Exporter(in)
-			var e *template.Error
+			var e *render.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("got %v, want a *template.Error", err)
 			}
-			if e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Remedy == "" || e.Reason == "" {
+			if e.Field != tc.field || !errors.Is(err, render.ErrInvalid) || e.Remedy == "" || e.Reason == "" {
 				t.Errorf("got %+v, want field %q", e, tc.field)
 			}
 			if !strings.HasPrefix(e.Object, "VirtualMachineExport") {
@@ -102,17 +103,17 @@ func TestExportFaults(t *testing.T) {
 // TestExporter_StageErrors runs a stage of all Pods, whose errors name the export.
 func TestExporter_StageErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
-		apply func(*template.Draft) error
+		apply func(*render.Draft) error
 		want  string
 	}{
-		"error of its own": {func(*template.Draft) error { return errors.New("mine") }, "mine"},
-		"field of another": {func(d *template.Draft) error { d.Label("kubevirt.io", "mine"); return nil }, "metadata.labels[kubevirt.io]"},
-		"no container":     {func(d *template.Draft) error { d.Env("compute", corev1.EnvVar{Name: "A"}); return nil }, "spec.containers[compute]"},
+		"error of its own": {func(*render.Draft) error { return errors.New("mine") }, "mine"},
+		"field of another": {func(d *render.Draft) error { d.Label("kubevirt.io", "mine"); return nil }, "metadata.labels[kubevirt.io]"},
+		"no container":     {func(d *render.Draft) error { d.Container("compute").Env(corev1.EnvVar{Name: "A"}); return nil }, "spec.containers[compute]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var vmi *v1.VirtualMachineInstance
-			r, err := template.Default().After(template.StageExporter, template.Stage{
-				Name: "mine", Pods: template.AllPods, Apply: func(d *template.Draft) error {
+			r, err := template.Default().After(template.StageExporter, render.Stage{
+				Name: "mine", Pods: render.AllPods, Apply: func(d *render.Draft) error {
 					vmi = d.VMI()
 					return tc.apply(d)
 				},

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func sortKeys(keys []reflect.Value) {
@@ -69,13 +69,13 @@ func leavesOf(err error) (leaves []error) {
 
 func judgeLeaf(t *testing.T, leaf error) {
 	t.Helper()
-	e, ok := leaf.(*template.Error) //nolint:errorlint // the leaf itself must be one
+	e, ok := leaf.(*render.Error) //nolint:errorlint // the leaf itself must be one
 	switch {
 	case !ok:
 		t.Errorf("%T is no *template.Error: %v", leaf, leaf)
 	case e.Stage == "" || e.Object == "" || e.Field == "" && e.Err == nil:
 		t.Errorf("error without stage, object or field: %#v", e)
-	case errors.Is(e, template.ErrFieldOwned):
+	case errors.Is(e, render.ErrFieldOwned):
 		t.Errorf("the stock stages conflict: %v", e)
 	}
 }

@@ -2,8 +2,6 @@
 
 package template
 
-import "github.com/virtloom/virtloom/internal/vmirules"
-
 // Feature gates that change a rendered Pod.
 const (
 	gateImageVolume       = "ImageVolume"
@@ -11,8 +9,6 @@ const (
 	gateVGPULiveMigration = "VGPULiveMigration"
 	gateVMStatsCollector  = "VMStatsCollector"
 	gateFirmwareSelection = "FirmwareAutoSelection"
-	gateRoot              = vmirules.Root
-	gateHypervisor        = "ConfigurableHypervisor"
 	gateExternalNetInject = "ExternalNetResourceInjection"
 	gateGPUsWithDRA       = "GPUsWithDRA"
 	gateHostDevicesDRA    = "HostDevicesWithDRA"
@@ -23,13 +19,3 @@ const (
 	gatePlugins           = "Plugins"
 	gateMCSWorkaround     = "DockerSELinuxMCSWorkaround"
 )
-
-// GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
-// DisabledFeatureGates and enabled by default.
-func (c Config) GateEnabled(name string) bool {
-	return c.gates().Enabled(name)
-}
-
-func (c Config) gates() vmirules.Gates {
-	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
-}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func richInput(t testing.TB) template.Input {
@@ -26,7 +27,7 @@ func richInput(t testing.TB) template.Input {
 func targetInput(t testing.TB) template.Input {
 	in := input(read(t, "r1.vmi.yaml"))
 	in.Config.SELinuxLauncherType = "virt_launcher.process"
-	in.Migration = &template.Migration{
+	in.Migration = &render.Migration{
 		UID: "m-1", Name: "move", AddedNodeSelector: map[string]string{"rack": "2", "kubevirt.io/schedulable": "no"},
 		SourcePod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "virt-launcher-testvmi-x"},
@@ -44,7 +45,7 @@ func targetInput(t testing.TB) template.Input {
 }
 
 func TestGoldens(t *testing.T) {
-	for name, render := range map[string]func() (*corev1.Pod, error){
+	for name, renderPod := range map[string]func() (*corev1.Pod, error){
 		"r0": func() (*corev1.Pod, error) { return template.Default().Launcher(input(newVMI())) },
 		"r1": func() (*corev1.Pod, error) { return template.Default().Launcher(input(read(t, "r1.vmi.yaml"))) },
 		"r2": func() (*corev1.Pod, error) {
@@ -56,7 +57,7 @@ func TestGoldens(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod, err := render()
+			pod, err := renderPod()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // hostileGuest is a VMI that a user created without a webhook, so without status.runtimeUser: it requests a key of the
@@ -35,9 +36,9 @@ func TestGates_Disabled(t *testing.T) {
 		"one":       {[]string{"HostDisk"}, []string{"metadata.annotations[hooks.kubevirt.io/hookSidecars]"}},
 		"the other": {[]string{"Sidecar"}, []string{"spec.volumes[0].hostDisk"}},
 	} {
-		for _, kind := range []template.PodKind{template.LauncherPod, template.TemporaryPod} {
+		for _, kind := range []render.PodKind{render.LauncherPod, render.TemporaryPod} {
 			_, err := template.Default().Render(kind, closed(hostileGuest(), gates(tt.gates...)))
-			if !errors.Is(err, template.ErrUnsupported) {
+			if !errors.Is(err, render.ErrUnsupported) {
 				t.Errorf("%s, %s: %v", name, kind, err)
 				continue
 			}
@@ -100,14 +101,14 @@ func TestBounds_ExceededBeforeStages(t *testing.T) {
 	annotated := newVMI(guest("1Gi"))
 	annotated.Annotations = map[string]string{"a": strings.Repeat("x", 300_000)}
 	ran := false
-	r, err := template.New(template.Stage{Name: "first", Pods: template.AllPods, Apply: func(*template.Draft) error { ran = true; return nil }})
+	r, err := render.New(render.Stage{Name: "first", Pods: render.AllPods, Apply: func(*render.Draft) error { ran = true; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for field, vmi := range map[string]*v1.VirtualMachineInstance{
 		"spec.volumes": many, "spec.domain.devices.disks": many, "metadata.annotations": annotated,
 	} {
-		if _, err := r.Launcher(input(vmi)); !errors.Is(err, template.ErrInvalid) || !strings.Contains(err.Error(), field+": ") || ran {
+		if _, err := r.Launcher(input(vmi)); !errors.Is(err, render.ErrInvalid) || !strings.Contains(err.Error(), field+": ") || ran {
 			t.Errorf("%s: error is %v, stages ran: %t", field, err, ran)
 		}
 	}
@@ -130,7 +131,7 @@ func TestValues_InvalidForEveryRenderer(t *testing.T) {
 		"spec.volumes[0].emptyDisk.capacity":                   volume("a", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("100m")}}),
 	} {
 		_, err := template.Default().Launcher(input(newVMI(guest("1Gi"), change)))
-		if !errors.Is(err, template.ErrInvalid) || !strings.Contains(err.Error(), field+": ") {
+		if !errors.Is(err, render.ErrInvalid) || !strings.Contains(err.Error(), field+": ") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

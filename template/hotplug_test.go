@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func TestHotplugFaults(t *testing.T) {
@@ -23,42 +24,42 @@ func TestHotplugFaults(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		kind  template.PodKind
+		kind  render.PodKind
 		given input
 		field string
 		err   error
 	}{
-		"owner without node":        {template.AttachmentPod, func(in *template.Input) { in.Hotplug.Owner.Spec.NodeName = "" }, "Input.Hotplug.Owner.Spec.NodeName", template.ErrInvalid},
-		"owner without UID":         {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.UID = "" }, "Input.Hotplug.Owner with name and UID", template.ErrInvalid},
-		"no owner":                  {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner = nil }, "Input.Hotplug.Owner with name and UID", template.ErrInvalid},
-		"nothing to plug":           {template.HotplugPods, func(in *template.Input) { in.Hotplug = nil }, "Input.Hotplug", template.ErrInvalid},
-		"owner elsewhere":           {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.Namespace = "other" }, "Input.Hotplug.Owner.metadata.namespace", template.ErrInvalid},
-		"owner of another guest":    {template.TriggerPod, func(in *template.Input) { in.Hotplug.Owner.Labels = nil }, "Input.Hotplug.Owner.metadata.labels[kubevirt.io/created-by]", template.ErrInvalid},
-		"no volumes":                {template.AttachmentPod, func(in *template.Input) { in.Hotplug.Volumes = nil }, "Input.Hotplug.Volumes", template.ErrInvalid},
-		"two volumes for a trigger": {template.TriggerPod, func(in *template.Input) { in.Hotplug.Volumes = []string{"v1", "v2"} }, "Input.Hotplug.Volumes with exactly one name", template.ErrInvalid},
-		"unknown volume":            {template.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"nope"} }, "Input.Hotplug.Volumes[0]", template.ErrInvalid},
-		"volume without claim":      {template.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"root"} }, "spec.volumes[0]", template.ErrInvalid},
-		"unnamed claim":             {template.HotplugPods, addVolume("x", pvc("")), "spec.volumes[5].persistentVolumeClaim.claimName", template.ErrInvalid},
-		"unnamed DataVolume":        {template.HotplugPods, addVolume("x", v1.VolumeSource{DataVolume: &v1.DataVolumeSource{}}), "spec.volumes[5].dataVolume.name", template.ErrInvalid},
-		"missing claim":             {template.HotplugPods, func(in *template.Input) { delete(in.Facts.Claims, "c1") }, "spec.volumes[2].persistentVolumeClaim.claimName", template.ErrMissingFact},
-		"claim without UID":         {template.HotplugPods, func(in *template.Input) { in.Facts.Claims["c1"].UID = "" }, "spec.volumes[2].persistentVolumeClaim.claimName", template.ErrMissingFact},
-		"missing memory dump claim": {template.HotplugPods, func(in *template.Input) {
+		"owner without node":        {render.AttachmentPod, func(in *template.Input) { in.Hotplug.Owner.Spec.NodeName = "" }, "Input.Hotplug.Owner.Spec.NodeName", render.ErrInvalid},
+		"owner without UID":         {render.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.UID = "" }, "Input.Hotplug.Owner with name and UID", render.ErrInvalid},
+		"no owner":                  {render.HotplugPods, func(in *template.Input) { in.Hotplug.Owner = nil }, "Input.Hotplug.Owner with name and UID", render.ErrInvalid},
+		"nothing to plug":           {render.HotplugPods, func(in *template.Input) { in.Hotplug = nil }, "Input.Hotplug", render.ErrInvalid},
+		"owner elsewhere":           {render.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.Namespace = "other" }, "Input.Hotplug.Owner.metadata.namespace", render.ErrInvalid},
+		"owner of another guest":    {render.TriggerPod, func(in *template.Input) { in.Hotplug.Owner.Labels = nil }, "Input.Hotplug.Owner.metadata.labels[kubevirt.io/created-by]", render.ErrInvalid},
+		"no volumes":                {render.AttachmentPod, func(in *template.Input) { in.Hotplug.Volumes = nil }, "Input.Hotplug.Volumes", render.ErrInvalid},
+		"two volumes for a trigger": {render.TriggerPod, func(in *template.Input) { in.Hotplug.Volumes = []string{"v1", "v2"} }, "Input.Hotplug.Volumes with exactly one name", render.ErrInvalid},
+		"unknown volume":            {render.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"nope"} }, "Input.Hotplug.Volumes[0]", render.ErrInvalid},
+		"volume without claim":      {render.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"root"} }, "spec.volumes[0]", render.ErrInvalid},
+		"unnamed claim":             {render.HotplugPods, addVolume("x", pvc("")), "spec.volumes[5].persistentVolumeClaim.claimName", render.ErrInvalid},
+		"unnamed DataVolume":        {render.HotplugPods, addVolume("x", v1.VolumeSource{DataVolume: &v1.DataVolumeSource{}}), "spec.volumes[5].dataVolume.name", render.ErrInvalid},
+		"missing claim":             {render.HotplugPods, func(in *template.Input) { delete(in.Facts.Claims, "c1") }, "spec.volumes[2].persistentVolumeClaim.claimName", render.ErrMissingFact},
+		"claim without UID":         {render.HotplugPods, func(in *template.Input) { in.Facts.Claims["c1"].UID = "" }, "spec.volumes[2].persistentVolumeClaim.claimName", render.ErrMissingFact},
+		"missing memory dump claim": {render.HotplugPods, func(in *template.Input) {
 			delete(in.Facts.Claims, "c3")
 			in.Hotplug.Volumes = []string{"v3"}
-		}, "spec.volumes[4].memoryDump.claimName", template.ErrMissingFact},
-		"missing utility claim": {template.HotplugPods, func(in *template.Input) {
+		}, "spec.volumes[4].memoryDump.claimName", render.ErrMissingFact},
+		"missing utility claim": {render.HotplugPods, func(in *template.Input) {
 			delete(in.Facts.Claims, "c4")
 			in.Hotplug.Volumes = []string{"v4"}
-		}, "spec.utilityVolumes[0].claimName", template.ErrMissingFact},
-		"two volumes of one name": {template.HotplugPods, func(in *template.Input) { in.VMI.Spec.UtilityVolumes[0].Name = "v1" }, "spec.utilityVolumes[0].name", template.ErrInvalid},
-		"name of the Pod's own":   {template.HotplugPods, addVolume("hotplug-disks", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
-		"name that is a path":     {template.HotplugPods, addVolume("../etc", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
-		"mount over the folder":   {template.AttachmentPod, addVolume("path", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
-		"mount over the shell":    {template.AttachmentPod, addVolume("usr", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
-		"migration without UID":   {template.AttachmentPod, func(in *template.Input) { in.Migration = &template.Migration{Name: "m"} }, "Input.Migration.UID and Name", template.ErrInvalid},
+		}, "spec.utilityVolumes[0].claimName", render.ErrMissingFact},
+		"two volumes of one name": {render.HotplugPods, func(in *template.Input) { in.VMI.Spec.UtilityVolumes[0].Name = "v1" }, "spec.utilityVolumes[0].name", render.ErrInvalid},
+		"name of the Pod's own":   {render.HotplugPods, addVolume("hotplug-disks", pvc("c1")), "spec.volumes[5].name", render.ErrInvalid},
+		"name that is a path":     {render.HotplugPods, addVolume("../etc", pvc("c1")), "spec.volumes[5].name", render.ErrInvalid},
+		"mount over the folder":   {render.AttachmentPod, addVolume("path", pvc("c1")), "spec.volumes[5].name", render.ErrInvalid},
+		"mount over the shell":    {render.AttachmentPod, addVolume("usr", pvc("c1")), "spec.volumes[5].name", render.ErrInvalid},
+		"migration without UID":   {render.AttachmentPod, func(in *template.Input) { in.Migration = &render.Migration{Name: "m"} }, "Input.Migration.UID and Name", render.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, kind := range []template.PodKind{template.AttachmentPod, template.TriggerPod} {
+			for _, kind := range []render.PodKind{render.AttachmentPod, render.TriggerPod} {
 				if tc.kind&kind == 0 {
 					continue
 				}
@@ -125,7 +126,7 @@ func TestAttachmentName_Set(t *testing.T) {
 // TestHotplugPods_NoSharedMemory renders twice and modifies the first Pod in between.
 func TestHotplugPods_NoSharedMemory(t *testing.T) {
 	seconds := int64(300)
-	for name, kind := range map[string]template.PodKind{"attachment": template.AttachmentPod, "trigger": template.TriggerPod} {
+	for name, kind := range map[string]render.PodKind{"attachment": render.AttachmentPod, "trigger": render.TriggerPod} {
 		t.Run(name, func(t *testing.T) {
 			in := plugInput(t, "v1")
 			in.Hotplug.Owner = ownerPod(corev1.Toleration{Key: "a", TolerationSeconds: &seconds})
@@ -159,7 +160,7 @@ func TestHotplugPods_NoSharedMemory(t *testing.T) {
 func TestHotplugPods_Explained(t *testing.T) {
 	in := plugInput(t, "v1")
 	in.Config.SELinuxLauncherType = "t"
-	e, err := template.Default().Explain(template.AttachmentPod, in)
+	e, err := template.Default().Explain(render.AttachmentPod, in)
 	if err != nil {
 		t.Fatal(err)
 	}

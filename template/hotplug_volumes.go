@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // hotplugVolume is a volume of a hotplug Pod.
@@ -21,9 +23,9 @@ type hotplugVolume struct {
 }
 
 // hotplugVolumes returns the volumes of Input.Hotplug in order, without duplicates. It reports all faults.
-func hotplugVolumes(d *Draft) (all []hotplugVolume, err error) {
+func hotplugVolumes(d *render.Draft) (all []hotplugVolume, err error) {
 	var errs []error
-	for i, name := range d.input.Hotplug.Volumes {
+	for i, name := range d.Input().Hotplug.Volumes {
 		if slices.ContainsFunc(all, func(p hotplugVolume) bool { return p.name == name }) {
 			continue
 		}
@@ -37,33 +39,33 @@ func hotplugVolumes(d *Draft) (all []hotplugVolume, err error) {
 	return all, errors.Join(errs...)
 }
 
-func findHotplugVolume(d *Draft, asked, name string) (hotplugVolume, error) {
-	found := namedVolumes(&d.vmi.Spec, name)
+func findHotplugVolume(d *render.Draft, asked, name string) (hotplugVolume, error) {
+	found := namedVolumes(&d.VMI().Spec, name)
 	switch {
 	case len(found) == 0:
-		return hotplugVolume{}, invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
+		return hotplugVolume{}, render.Invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
 	case len(found) > 1:
-		return hotplugVolume{}, invalid(found[1].at+".name", fmt.Sprintf("%q is a duplicate of %s", name, found[0].at), "use unique volume names")
+		return hotplugVolume{}, render.Invalid(found[1].at+".name", fmt.Sprintf("%q is a duplicate of %s", name, found[0].at), "use unique volume names")
 	}
 	v := found[0]
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
+		return hotplugVolume{}, render.Invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
 	}
 	if name == hotplugFolder {
-		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q is reserved for the Pod", name), "use another name")
+		return hotplugVolume{}, render.Invalid(v.at+".name", fmt.Sprintf("%q is reserved for the Pod", name), "use another name")
 	}
 	if v.field == "" {
-		return hotplugVolume{}, invalid(v.at, "cannot be hotplugged without a claim",
+		return hotplugVolume{}, render.Invalid(v.at, "cannot be hotplugged without a claim",
 			"hotplug volumes with dataVolume, persistentVolumeClaim or memoryDump")
 	}
 	if v.claimName == "" {
-		return hotplugVolume{}, invalid(v.field, "must be set", "set the source of the volume")
+		return hotplugVolume{}, render.Invalid(v.field, "must be set", "set the source of the volume")
 	}
-	claim := d.facts.Claims[v.claimName]
+	claim := d.Facts().Claims[v.claimName]
 	if claim == nil || claim.UID == "" {
-		return hotplugVolume{}, &Error{
+		return hotplugVolume{}, &render.Error{
 			Field: v.field, Reason: fmt.Sprintf("claim %q not found", v.claimName),
-			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	return hotplugVolume{name: name, at: v.at, field: v.field, claim: claim}, nil
@@ -99,7 +101,7 @@ func namedVolumes(spec *v1.VirtualMachineInstanceSpec, name string) (found []nam
 }
 
 // put adds the volume to the Pod.
-func (p hotplugVolume) put(d *Draft) {
+func (p hotplugVolume) put(d *render.Draft) {
 	d.From(p.field).Volume(corev1.Volume{Name: p.name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.claim.Name},
 	}})

@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func TestMigrationTarget_ImageDigests(t *testing.T) {
@@ -42,9 +43,9 @@ func TestMigrationTarget_ImageDigests(t *testing.T) {
 		"138 port and tag":               {[]func(*template.Input){spec("registry:5000/x:tag"), status("sha256:aa")}, "registry:5000/x@sha256:aa", nil},
 		"named by digest":                {[]func(*template.Input){unreported, spec("img@sha256:bb")}, "img@sha256:bb", nil},
 		"resolution is declined":         {[]func(*template.Input){unreported, skip}, "img:v1", nil},
-		"S14/98, 137 no digest reported": {[]func(*template.Input){status("rubbish")}, "", template.ErrInvalid},
-		"nothing reported yet":           {[]func(*template.Input){unreported}, "", template.ErrMissingFact},
-		"container without image id":     {[]func(*template.Input){status("")}, "", template.ErrMissingFact},
+		"S14/98, 137 no digest reported": {[]func(*template.Input){status("rubbish")}, "", render.ErrInvalid},
+		"nothing reported yet":           {[]func(*template.Input){unreported}, "", render.ErrMissingFact},
+		"container without image id":     {[]func(*template.Input){status("")}, "", render.ErrMissingFact},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)
@@ -99,7 +100,7 @@ func TestMigrationTarget_SourceCPU(t *testing.T) {
 		in := targetInput(t)
 		in.Migration.SourceNode.Labels = nil
 		_, err := template.Default().MigrationTarget(in)
-		wantError(t, err, "spec.domain.cpu.model", template.ErrMissingFact)
+		wantError(t, err, "spec.domain.cpu.model", render.ErrMissingFact)
 	})
 	t.Run("named model needs no node", func(t *testing.T) {
 		in := targetInput(t)
@@ -133,9 +134,9 @@ func TestMigrationTarget_SELinuxLevel(t *testing.T) {
 	}{
 		"S14/95 level with categories": {"system_u:object_r:container_file_t:s0:c1,c2", false, "s0:c1,c2", nil},
 		"S14/95 no SELinux":            {"none", false, "", nil},
-		"S14/95 unknown":               {"", false, "", template.ErrMissingFact},
+		"S14/95 unknown":               {"", false, "", render.ErrMissingFact},
 		"S14/95 unknown but ignored":   {"", true, "", nil},
-		"malformed":                    {"a:b", false, "", template.ErrInvalid},
+		"malformed":                    {"a:b", false, "", render.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)
@@ -256,11 +257,11 @@ func TestMigrationTarget_MissingSourceState(t *testing.T) {
 		err   error
 		image string
 	}{
-		"digest of its image":  {func(*v1.VirtualMachineInstanceMigrationSourceState) {}, "spec.volumes[0].containerDisk.image", template.ErrInvalid, "img:v1"},
-		"node":                 {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.Node = "" }, state + "node", template.ErrMissingFact, ""},
-		"SELinux context":      {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "" }, state + "selinuxContext", template.ErrMissingFact, ""},
-		"real SELinux context": {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "a:b" }, state + "selinuxContext", template.ErrInvalid, ""},
-		"CPU model":            {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.NodeSelectors = nil }, "spec.domain.cpu.model", template.ErrMissingFact, ""},
+		"digest of its image":  {func(*v1.VirtualMachineInstanceMigrationSourceState) {}, "spec.volumes[0].containerDisk.image", render.ErrInvalid, "img:v1"},
+		"node":                 {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.Node = "" }, state + "node", render.ErrMissingFact, ""},
+		"SELinux context":      {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "" }, state + "selinuxContext", render.ErrMissingFact, ""},
+		"real SELinux context": {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "a:b" }, state + "selinuxContext", render.ErrInvalid, ""},
+		"CPU model":            {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.NodeSelectors = nil }, "spec.domain.cpu.model", render.ErrMissingFact, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)

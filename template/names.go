@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -61,7 +63,7 @@ func TriggerName(owner *corev1.Pod, volume string, claim types.UID) string {
 // ExporterName returns the name of the Pod that serves an export: <prefix>-<export>, by which the rest of KubeVirt finds
 // it. Longer names are shortened to 63 characters as KubeVirt does: a hash replaces the prefix and, if the export's name
 // leaves no room for that, the name. Export.Object must be set.
-func ExporterName(e *Export) string {
+func ExporterName(e *render.Export) string {
 	prefix := e.NamePrefix
 	if prefix == "" {
 		prefix = exportPrefix

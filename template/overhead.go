@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -19,7 +21,7 @@ const (
 // Overhead is the memory that a launcher Pod needs in addition to the guest memory.
 type Overhead struct {
 	// Terms are the lines of the calculation, in whole bytes; their sum is Bytes.
-	Terms []Term
+	Terms []render.Term
 	// Bytes is the total overhead.
 	Bytes int64
 }
@@ -68,7 +70,7 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 // VMI two sizes. Sizes that ComputeResources rejects count as its maximum. Terms of calculators are rounded to whole bytes,
 // away from zero.
 func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
-	o, vmi, config := Overhead{Terms: make([]Term, 0, 12)}, in.VMI, in.Config
+	o, vmi, config := Overhead{Terms: make([]render.Term, 0, 12)}, in.VMI, &in.Config
 	domain := &vmi.Spec.Domain
 	o.add("page tables", pageTables(vmi), fieldMemoryRequest)
 	o.add("virt-launcher-monitor", 25*mi, "")
@@ -197,9 +199,13 @@ func overheadCPUs(vmi *v1.VirtualMachineInstance) int64 {
 	}
 }
 
-func architecture(vmi *v1.VirtualMachineInstance, config Config) string {
+func architecture(vmi *v1.VirtualMachineInstance, config *Config) string {
 	if vmi.Spec.Architecture != "" {
 		return vmi.Spec.Architecture
 	}
 	return config.ClusterArchitecture
+}
+
+func bytesTerm(name string, n int64, from string) render.Term {
+	return render.Term{Name: name, Amount: *resource.NewQuantity(n, resource.BinarySI), From: from}
 }

@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func TestMetadata_RejectedByAPIServer(t *testing.T) {
@@ -46,8 +47,8 @@ func TestMetadata_RejectedByAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(tc.vmi)))
-			var e *template.Error
-			if !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Remedy == "" || e.Reason == "" {
+			var e *render.Error
+			if !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, render.ErrInvalid) || e.Remedy == "" || e.Reason == "" {
 				t.Errorf("got %v, want ErrInvalid about %s with a remedy", err, tc.field)
 			}
 		})
@@ -107,7 +108,7 @@ func TestPod_RejectedByAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(tc.vmi)))
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 		})
 	}
 }
@@ -192,12 +193,12 @@ func TestScheduling_RejectedByAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(tc.vmi)))
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 		})
 	}
 	t.Run("a cluster's own selector", func(t *testing.T) {
 		_, err := template.Default().Launcher(input(newVMI(), clusterSelector("a", "b c")))
-		wantError(t, err, "Config.NodeSelectors[a]", template.ErrInvalid)
+		wantError(t, err, "Config.NodeSelectors[a]", render.ErrInvalid)
 	})
 	t.Run("what is strange but allowed", func(t *testing.T) {
 		vmi := newVMI(tolerate(corev1.Toleration{Operator: "Exists"}), spread(good), affine(corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -242,11 +243,11 @@ func TestProbes_RejectedByAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.ReadinessProbe = &tc.probe })))
-			wantError(t, err, "spec.readinessProbe"+tc.field, template.ErrInvalid)
+			wantError(t, err, "spec.readinessProbe"+tc.field, render.ErrInvalid)
 			_, err = template.Default().Launcher(input(newVMI(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.LivenessProbe = &tc.probe })))
-			wantError(t, err, "spec.livenessProbe"+tc.field, template.ErrInvalid)
+			wantError(t, err, "spec.livenessProbe"+tc.field, render.ErrInvalid)
 		})
 	}
 	_, err := template.Default().Launcher(input(newVMI(probed(with(func(p *v1.Probe) { p.SuccessThreshold = 2 })))))
-	wantError(t, err, "spec.livenessProbe.successThreshold", template.ErrInvalid)
+	wantError(t, err, "spec.livenessProbe.successThreshold", render.ErrInvalid)
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // TestRenderer_RemovedStage renders each Pod of the corpus without each of the stages: a missing stage may cause an error
@@ -44,18 +45,18 @@ func renderWithout(t *testing.T, r *template.Renderer, p corpusPod) {
 func TestRenderer_PrependedContainer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, own string
-		kind        template.PodKind
+		kind        render.PodKind
 		in          template.Input
 		ready       bool
 	}{
-		"attachment": {template.StageHotplugPod, "hotplug-disk", template.AttachmentPod, plugInput(t, "v1"), false},
-		"trigger":    {template.StageHotplugPod, "hotplug-disk", template.TriggerPod, plugInput(t, "v1"), false},
-		"exporter":   {template.StageExporter, "exporter", template.ExporterPod, exportInput(serving()), true},
+		"attachment": {template.StageHotplugPod, "hotplug-disk", render.AttachmentPod, plugInput(t, "v1"), false},
+		"trigger":    {template.StageHotplugPod, "hotplug-disk", render.TriggerPod, plugInput(t, "v1"), false},
+		"exporter":   {template.StageExporter, "exporter", render.ExporterPod, exportInput(serving()), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Config.SELinuxLauncherType = "own_t"
-			first := template.Stage{Name: "first", Pods: template.AllPods, Apply: func(d *template.Draft) error {
-				d.Container(corev1.Container{Name: "first", Image: "example.com/first:v1"})
+			first := render.Stage{Name: "first", Pods: render.AllPods, Apply: func(d *render.Draft) error {
+				d.AddContainer(corev1.Container{Name: "first", Image: "example.com/first:v1"})
 				return nil
 			}}
 			r, err := template.Default().Before(tc.before, first)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func TestRender_InputUnchanged(t *testing.T) {
@@ -70,13 +71,13 @@ func TestRender_InputUnchanged(t *testing.T) {
 	}
 }
 
-func stage(name string, apply func(*template.Draft)) template.Stage {
-	return template.Stage{Name: name, Apply: func(d *template.Draft) error { apply(d); return nil }}
+func stage(name string, apply func(*render.Draft)) render.Stage {
+	return render.Stage{Name: name, Apply: func(d *render.Draft) error { apply(d); return nil }}
 }
 
 func TestRenderer_Derived(t *testing.T) {
-	nothing := stage("extra", func(*template.Draft) {})
-	base, err := template.New(stage("a", func(*template.Draft) {}), stage("b", func(*template.Draft) {}))
+	nothing := stage("extra", func(*render.Draft) {})
+	base, err := render.New(stage("a", func(*render.Draft) {}), stage("b", func(*render.Draft) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +90,14 @@ func TestRenderer_Derived(t *testing.T) {
 		"replace":        {func() (*template.Renderer, error) { return base.Replace("a", nothing) }, "extra b"},
 		"remove":         {func() (*template.Renderer, error) { return base.Remove("a") }, "b"},
 		"unknown":        {func() (*template.Renderer, error) { return base.After("c", nothing) }, ""},
-		"repeated name":  {func() (*template.Renderer, error) { return base.After("a", stage("b", func(*template.Draft) {})) }, ""},
-		"without a name": {func() (*template.Renderer, error) { return base.After("a", stage("", func(*template.Draft) {})) }, ""},
-		"without a step": {func() (*template.Renderer, error) { return base.After("a", template.Stage{Name: "x"}) }, ""},
+		"repeated name":  {func() (*template.Renderer, error) { return base.After("a", stage("b", func(*render.Draft) {})) }, ""},
+		"without a name": {func() (*template.Renderer, error) { return base.After("a", stage("", func(*render.Draft) {})) }, ""},
+		"without a step": {func() (*template.Renderer, error) { return base.After("a", render.Stage{Name: "x"}) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := tc.derive()
 			if tc.want == "" {
-				if !errors.Is(err, template.ErrStage) {
+				if !errors.Is(err, render.ErrStage) {
 					t.Errorf("got %v, want ErrStage", err)
 				}
 				return
@@ -116,23 +117,23 @@ func TestRenderer_Derived(t *testing.T) {
 
 func TestStage_FieldOfAnotherStage(t *testing.T) {
 	for name, tc := range map[string]struct {
-		apply func(*template.Draft)
+		apply func(*render.Draft)
 		field string
 		check func(*corev1.Pod) bool
 	}{
-		"scalar": {func(d *template.Draft) {
+		"scalar": {func(d *render.Draft) {
 			d.Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = "mine" })
 		}, "spec.hostname", func(p *corev1.Pod) bool { return p.Spec.Hostname == "mine" }},
-		"label": {func(d *template.Draft) { d.Label("kubevirt.io", "mine") },
+		"label": {func(d *render.Draft) { d.Label("kubevirt.io", "mine") },
 			"metadata.labels[kubevirt.io]", func(p *corev1.Pod) bool { return p.Labels["kubevirt.io"] == "mine" }},
-		"environment": {func(d *template.Draft) { d.Env("compute", corev1.EnvVar{Name: "POD_NAME", Value: "mine"}) },
+		"environment": {func(d *render.Draft) { d.Container("compute").Env(corev1.EnvVar{Name: "POD_NAME", Value: "mine"}) },
 			"spec.containers[compute].env[POD_NAME]", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value == "mine" }},
-		"request": {func(d *template.Draft) { d.Request("compute", "cpu", resource.MustParse("7")) },
+		"request": {func(d *render.Draft) { d.Container("compute").Request("cpu", resource.MustParse("7")) },
 			"spec.containers[compute].resources.requests[cpu]", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().Value() == 7 }},
-		"volume": {func(d *template.Draft) {
+		"volume": {func(d *render.Draft) {
 			d.Volume(corev1.Volume{Name: "private", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/mine"}}})
 		}, "spec.volumes[private]", func(p *corev1.Pod) bool { return p.Spec.Volumes[0].HostPath != nil }},
-		"image": {func(d *template.Draft) {
+		"image": {func(d *render.Draft) {
 			d.Set("spec.containers[compute].image", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "mine" })
 		}, "spec.containers[compute].image", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Image == "mine" }},
 	} {
@@ -143,7 +144,7 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = r.Launcher(input(newVMI()))
-			wantError(t, err, tc.field, template.ErrFieldOwned)
+			wantError(t, err, tc.field, render.ErrFieldOwned)
 			if !strings.Contains(err.Error(), `"mine"`) {
 				t.Errorf("%q does not name the stage", err)
 			}
@@ -151,7 +152,7 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 			if r, err = template.Default().After(template.StageMigration, own); err != nil {
 				t.Fatal(err)
 			}
-			e, err := r.Explain(template.LauncherPod, input(newVMI()))
+			e, err := r.Explain(render.LauncherPod, input(newVMI()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,29 +164,29 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 }
 
 func TestStage_MissingContainer(t *testing.T) {
-	r, err := template.New(stage("env", func(d *template.Draft) { d.Env("nobody", corev1.EnvVar{Name: "A"}) }))
+	r, err := render.New(stage("env", func(d *render.Draft) { d.Container("nobody").Env(corev1.EnvVar{Name: "A"}) }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Launcher(input(newVMI()))
-	wantError(t, err, "spec.containers[nobody]", template.ErrInvalid)
+	wantError(t, err, "spec.containers[nobody]", render.ErrInvalid)
 }
 
 func TestStage_ErrorCause(t *testing.T) {
 	cause := errors.New("cause")
-	r, err := template.New(template.Stage{Name: "x", Apply: func(*template.Draft) error { return cause }})
+	r, err := render.New(render.Stage{Name: "x", Apply: func(*render.Draft) error { return cause }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Launcher(input(newVMI()))
-	var e *template.Error
+	var e *render.Error
 	if !errors.As(err, &e) || e.Stage != "x" || !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestExplain_EveryField(t *testing.T) {
-	e, err := template.Default().Explain(template.TargetPod, targetInput(t))
+	e, err := template.Default().Explain(render.TargetPod, targetInput(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestExplain_EveryField(t *testing.T) {
 }
 
 // originAt returns the origin of exactly one field.
-func originAt(t *testing.T, e *template.Explanation, field string) template.Origin {
+func originAt(t *testing.T, e *render.Explanation, field string) render.Origin {
 	t.Helper()
 	origins, err := e.At(field)
 	if err != nil {
@@ -252,7 +253,7 @@ func FuzzNamesAndLabels(f *testing.F) {
 		}
 		pod, err := template.Default().Launcher(input(vmi))
 		if err != nil {
-			var e *template.Error
+			var e *render.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("untyped error %v", err)
 			}

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Calculation is a request or limit of a container with its terms.
@@ -20,10 +21,10 @@ type Calculation struct {
 	// Quantity is the amount: CPUs for cpu, bytes for the others.
 	Quantity resource.Quantity
 	// Terms are the lines whose exact sum is Quantity.
-	Terms []Term
+	Terms []render.Term
 }
 
-func (a *Calculation) add(terms ...Term) {
+func (a *Calculation) add(terms ...render.Term) {
 	for i := range terms {
 		a.Quantity.Add(terms[i].Amount)
 	}
@@ -68,27 +69,27 @@ type Resources struct {
 //
 // Storage: 50 MB for the launcher's own files are added to request and limit.
 //
-// Errors wrap ErrInvalid: a size is negative, contradicts another, or exceeds the maximum (1Ei of memory or storage,
+// Errors wrap render.ErrInvalid: a size is negative, contradicts another, or exceeds the maximum (1Ei of memory or storage,
 // 1048576 CPUs).
 func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 	if in.VMI == nil {
-		return Resources{}, &Error{
-			Stage: StageResources, Object: vmiName(nil), Field: "Input.VMI", Reason: "must be set", Remedy: "set the VMI", Err: ErrInvalid,
+		return Resources{}, &render.Error{
+			Stage: StageResources, Object: in.Object(render.LauncherPod), Field: "Input.VMI", Reason: "must be set", Remedy: "set the VMI", Err: render.ErrInvalid,
 		}
 	}
-	in.Config = in.Config.withDefaults()
+	in.Config = in.Config.WithDefaults()
 	s := &sizing{
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
 	}
-	err := firstError(refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
+	err := firstError(render.Refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
 	if err == nil {
 		s.overhead = MemoryOverhead(in, more...)
 		err = s.calculate()
 	}
 	if err != nil {
 		located := *err
-		located.Stage, located.Object = StageResources, vmiName(in.VMI)
+		located.Stage, located.Object = StageResources, in.Object(render.LauncherPod)
 		return Resources{}, &located
 	}
 	return Resources{Requests: s.requests, Limits: s.limits, Overhead: s.overhead}, nil
@@ -98,12 +99,12 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 type sizing struct {
 	vmi              *v1.VirtualMachineInstance
 	config           *Config
-	facts            *Facts
+	facts            *render.Facts
 	overhead         Overhead
 	requests, limits map[corev1.ResourceName]Calculation
 }
 
-func (s *sizing) calculate() *Error {
+func (s *sizing) calculate() *render.Error {
 	s.asked()
 	s.storage()
 	if s.vmi.IsCPUDedicated() {
@@ -117,7 +118,7 @@ func (s *sizing) calculate() *Error {
 	}
 	if s.overhead.Bytes < 0 {
 		total := Calculation{Quantity: *s.overhead.Quantity(), Terms: s.overhead.Terms}
-		return invalid(culprit(&total), "results in a memory overhead of "+total.Quantity.String(), "use a ratio of at least 1")
+		return render.Invalid(culprit(&total), "results in a memory overhead of "+total.Quantity.String(), "use a ratio of at least 1")
 	}
 	return cmp.Or(tooLarge("request", s.requests), tooLarge("limit", s.limits))
 }
@@ -140,12 +141,12 @@ func (s *sizing) asked() {
 }
 
 func askedAmount(name, from string, q resource.Quantity) Calculation {
-	return Calculation{Quantity: q.DeepCopy(), Terms: []Term{{Name: name, Amount: q.DeepCopy(), From: from}}}
+	return Calculation{Quantity: q.DeepCopy(), Terms: []render.Term{{Name: name, Amount: q.DeepCopy(), From: from}}}
 }
 
 // storage adds the launcher's writes to its emptyDirs, in addition to the VMI's ephemeral disks.
 func (s *sizing) storage() {
-	own := Term{Name: "files of the launcher", Amount: *resource.NewQuantity(ephemeralStorageBytes, resource.DecimalSI)}
+	own := render.Term{Name: "files of the launcher", Amount: *resource.NewQuantity(ephemeralStorageBytes, resource.DecimalSI)}
 	request := s.requests[corev1.ResourceEphemeralStorage]
 	request.add(own)
 	s.requests[corev1.ResourceEphemeralStorage] = request

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -24,7 +26,7 @@ func (s *sizing) dedicatedCPU() {
 	cpu := s.vmi.Spec.Domain.CPU
 	request, limit := s.dedicatedToGuest(cpu)
 	threads := supplementalThreads(s.vmi)
-	var more []Term
+	var more []render.Term
 	if threads != 0 {
 		more = append(more, cpuTerm("supplemental I/O threads", threads, fieldThreads))
 	}
@@ -95,12 +97,12 @@ func (s *sizing) sharedRequest(n, threads int64) Calculation {
 	const from = ", Config.CPUAllocationRatio"
 	var request Calculation
 	if n != 0 {
-		request.add(Term{
+		request.add(render.Term{
 			Name: divided(counted(n, "virtual CPU")), Amount: nanoCPUs(share(n)), From: fieldCPU + from,
 		})
 	}
 	if threads != 0 {
-		request.add(Term{
+		request.add(render.Term{
 			Name: divided(counted(threads, "supplemental I/O thread")), Amount: nanoCPUs(share(n+threads) - share(n)), From: fieldThreads + from,
 		})
 	}
@@ -108,10 +110,10 @@ func (s *sizing) sharedRequest(n, threads int64) Calculation {
 }
 
 // difference returns the term that turns the amount have into want.
-func difference(name string, want, have *resource.Quantity, from string) Term {
+func difference(name string, want, have *resource.Quantity, from string) render.Term {
 	q := want.DeepCopy()
 	q.Sub(*have)
-	return Term{Name: name, Amount: q, From: from}
+	return render.Term{Name: name, Amount: q, From: from}
 }
 
 func counted(n int64, what string) string {
@@ -121,8 +123,8 @@ func counted(n int64, what string) string {
 	return strconv.FormatInt(n, 10) + " " + what + "s"
 }
 
-func cpuTerm(name string, n int64, from string) Term {
-	return Term{Name: name, Amount: *resource.NewQuantity(n, resource.DecimalSI), From: from}
+func cpuTerm(name string, n int64, from string) render.Term {
+	return render.Term{Name: name, Amount: *resource.NewQuantity(n, resource.DecimalSI), From: from}
 }
 
 func nanoCPUs(n int64) resource.Quantity {

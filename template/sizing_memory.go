@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -65,12 +67,12 @@ func (s *sizing) guestMemory() Calculation {
 	switch {
 	case m == nil:
 	case m.Guest != nil:
-		request.add(Term{Name: "guest memory", Amount: m.Guest.DeepCopy(), From: fieldGuest})
+		request.add(render.Term{Name: "guest memory", Amount: m.Guest.DeepCopy(), From: fieldGuest})
 		if m.Hugepages == nil {
 			s.overcommit(&request)
 		}
 	case m.Hugepages != nil:
-		request.add(Term{Name: "one page", Amount: pageSize(m.Hugepages), From: fieldPage})
+		request.add(render.Term{Name: "one page", Amount: pageSize(m.Hugepages), From: fieldPage})
 	}
 	return request
 }
@@ -78,11 +80,11 @@ func (s *sizing) guestMemory() Calculation {
 // overcommit reduces the guest memory by the cluster's percentage, rounded down to whole bytes.
 func (s *sizing) overcommit(a *Calculation) {
 	percent := s.config.MemoryOvercommit
-	if percent == defaultMemoryOvercommit {
+	if percent == 100 {
 		return
 	}
 	guest, scaled := a.Quantity.Value(), int64(math.MaxInt64)
-	high, low := bits.Mul64(uint64(guest), defaultMemoryOvercommit)
+	high, low := bits.Mul64(uint64(guest), 100)
 	if high < uint64(percent) {
 		if q, _ := bits.Div64(high, low, uint64(percent)); q < math.MaxInt64 {
 			scaled = int64(q)
@@ -98,7 +100,7 @@ func (s *sizing) moveToHugepages(h *v1.Hugepages, request, limit *Calculation, l
 	pages := request.clone()
 	if guest := s.vmi.Spec.Domain.Memory.Guest; guest != nil {
 		pages = Calculation{}
-		pages.add(Term{Name: "guest memory", Amount: guest.DeepCopy(), From: fieldGuest})
+		pages.add(render.Term{Name: "guest memory", Amount: guest.DeepCopy(), From: fieldGuest})
 	}
 	name := corev1.ResourceName(corev1.ResourceHugePagesPrefix + h.PageSize)
 	s.requests[name], s.limits[name] = pages, pages.clone()
@@ -112,7 +114,7 @@ func (s *sizing) moveToHugepages(h *v1.Hugepages, request, limit *Calculation, l
 		}
 		moved.Neg()
 		if !moved.IsZero() {
-			a.add(Term{Name: "in hugepages", Amount: moved, From: fieldPage})
+			a.add(render.Term{Name: "in hugepages", Amount: moved, From: fieldPage})
 		}
 	}
 }
@@ -127,7 +129,7 @@ func pageSize(h *v1.Hugepages) resource.Quantity {
 }
 
 // autoMemoryLimit limits memory if a quota requires it.
-func (s *sizing) autoMemoryLimit() *Error {
+func (s *sizing) autoMemoryLimit() *render.Error {
 	if _, limited := s.limits[corev1.ResourceMemory]; limited || !s.quotaLimits(corev1.ResourceLimitsMemory) {
 		return nil
 	}
@@ -140,7 +142,7 @@ func (s *sizing) autoMemoryLimit() *Error {
 	product := float64(request.Quantity.Value()) * ratio
 	text := strconv.FormatFloat(ratio, 'g', -1, 64)
 	if product > maxBytes {
-		return invalid(from, "a memory limit of "+text+" times the request exceeds the maximum of "+maxBytesText, "reduce the ratio")
+		return render.Invalid(from, "a memory limit of "+text+" times the request exceeds the maximum of "+maxBytesText, "reduce the ratio")
 	}
 	limit := request.clone()
 	want := resource.NewQuantity(int64(product), request.Quantity.Format)

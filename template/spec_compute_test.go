@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // flagsOf returns the arguments from the value of --qemu-timeout on, in which only the value differs between VMIs.
@@ -175,8 +176,8 @@ func TestSpecEnvironment(t *testing.T) {
 	t.Run("53: no log level", func(t *testing.T) {
 		for _, text := range []string{"abc", "-1", ""} {
 			_, err := preset(t).Launcher(presetInput(newVMI(label("logVerbosity", text))))
-			var e *template.Error
-			if !errors.As(err, &e) || e.Field != "metadata.labels[logVerbosity]" || !errors.Is(err, template.ErrInvalid) {
+			var e *render.Error
+			if !errors.As(err, &e) || e.Field != "metadata.labels[logVerbosity]" || !errors.Is(err, render.ErrInvalid) {
 				t.Errorf("%q: got %v", text, err)
 			}
 		}
@@ -246,11 +247,11 @@ func TestSpecPorts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(ports(tc.ports...))))
-			wantError(t, err, "spec.domain.devices.interfaces[0].ports[0]."+tc.field, template.ErrInvalid)
+			wantError(t, err, "spec.domain.devices.interfaces[0].ports[0]."+tc.field, render.ErrInvalid)
 		})
 	}
 	_, err := template.Default().Launcher(input(newVMI(ports(v1.Port{Name: "a", Port: 1}, v1.Port{Name: "a", Port: 2}))))
-	wantError(t, err, "spec.domain.devices.interfaces[0].ports[1].name", template.ErrInvalid)
+	wantError(t, err, "spec.domain.devices.interfaces[0].ports[1].name", render.ErrInvalid)
 }
 
 func probed(p v1.Probe) change {

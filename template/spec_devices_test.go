@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func security(s v1.LaunchSecurity) change {
@@ -244,7 +245,7 @@ func TestDevices_Invalid(t *testing.T) {
 				tc.config(&in)
 			}
 			_, err := preset(t).Launcher(in)
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 			if !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("got %q, want it to contain %q", err, tc.text)
 			}

@@ -16,13 +16,14 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // exportInput returns an export without a VMI.
 func exportInput(changes ...func(*template.Input)) template.Input {
 	in := template.Input{
 		Config: template.Config{ExporterImage: "example.com/virt-exportserver:v1"},
-		Export: &template.Export{Object: &exportv1.VirtualMachineExport{
+		Export: &render.Export{Object: &exportv1.VirtualMachineExport{
 			ObjectMeta: metav1.ObjectMeta{Name: "backup", Namespace: "default", UID: "e-1"},
 		}},
 	}
@@ -35,7 +36,7 @@ func exportInput(changes ...func(*template.Input)) template.Input {
 // serving configures the exporter to serve claims.
 func serving(claims ...*corev1.PersistentVolumeClaim) func(*template.Input) {
 	return func(in *template.Input) {
-		in.Export.Server = &template.ExportServer{Claims: claims, CertificateSecret: "key-pair", TokenSecret: "backup-token"}
+		in.Export.Server = &render.ExportServer{Claims: claims, CertificateSecret: "key-pair", TokenSecret: "backup-token"}
 	}
 }
 
@@ -109,7 +110,7 @@ func TestSpecExporter(t *testing.T) {
 	})
 	t.Run("a VMI is of no account", func(t *testing.T) {
 		in := exportInput()
-		in.VMI, in.Migration = newVMI(requests("cpu", "1", "memory", "1Gi"), limits("cpu", "1", "memory", "1Gi")), &template.Migration{}
+		in.VMI, in.Migration = newVMI(requests("cpu", "1", "memory", "1Gi"), limits("cpu", "1", "memory", "1Gi")), &render.Migration{}
 		if diff := cmp.Diff(exporterPod(t, exportInput()), exporterPod(t, in)); diff != "" {
 			t.Error(diff)
 		}
@@ -143,8 +144,8 @@ func TestSpecExporterNames(t *testing.T) {
 			}
 		})
 	}
-	if x, y := a(60), a(59)+"b"; template.ExporterName(&template.Export{Object: &exportv1.VirtualMachineExport{ObjectMeta: metav1.ObjectMeta{Name: x}}}) ==
-		template.ExporterName(&template.Export{Object: &exportv1.VirtualMachineExport{ObjectMeta: metav1.ObjectMeta{Name: y}}}) {
+	if x, y := a(60), a(59)+"b"; template.ExporterName(&render.Export{Object: &exportv1.VirtualMachineExport{ObjectMeta: metav1.ObjectMeta{Name: x}}}) ==
+		template.ExporterName(&render.Export{Object: &exportv1.VirtualMachineExport{ObjectMeta: metav1.ObjectMeta{Name: y}}}) {
 		t.Errorf("%s and %s share a name", x, y)
 	}
 }

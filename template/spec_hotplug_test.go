@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // ownerPod returns the VMI's Pod on node n1.
@@ -46,7 +47,7 @@ func plugInput(t testing.TB, volumes ...string) template.Input {
 	in.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{
 		Name: "v4", PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c4"},
 	}}
-	in.Hotplug = &template.Hotplug{Owner: ownerPod(), Volumes: volumes}
+	in.Hotplug = &render.Hotplug{Owner: ownerPod(), Volumes: volumes}
 	return in
 }
 
@@ -85,14 +86,14 @@ func TestSpecR3(t *testing.T) { golden(t, "r3", attachmentPod(t, plugInput(t, "v
 func TestSpecHotplugPods(t *testing.T) {
 	yes, no, user := true, false, int64(107)
 	propagation := corev1.MountPropagationHostToContainer
-	for name, render := range map[string]func(*testing.T, template.Input) *corev1.Pod{
+	for name, renderPod := range map[string]func(*testing.T, template.Input) *corev1.Pod{
 		"attachment": attachmentPod, "trigger": triggerPod,
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := plugInput(t, "v1")
 			in.Config.ImagePullPolicy, in.Config.ImagePullSecret = corev1.PullAlways, "launcher-pull"
 			in.VMI.Spec.PriorityClassName = "important"
-			pod := render(t, in)
+			pod := renderPod(t, in)
 			c := container(t, pod, "hotplug-disk")
 			if !regexp.MustCompile(`^hp-volume-[a-z2-7]{20}$`).MatchString(pod.Name) || pod.GenerateName != "" {
 				t.Errorf("name %q, generateName %q", pod.Name, pod.GenerateName)
@@ -190,7 +191,7 @@ func TestSpecAttachmentVolumes(t *testing.T) {
 	const folder, mount = "hotplug-disks=emptyDir", "hotplug-disks=/path"
 	const c1, c2, c3, c4 = "v1=c1,readOnly=false", "v2=c2,readOnly=false", "v3=c3,readOnly=false", "v4=c4,readOnly=false"
 	const block = "v2=/path/v2/pvc-c2"
-	migrating := func(in *template.Input) { in.Migration = &template.Migration{UID: "m-1", Name: "move"} }
+	migrating := func(in *template.Input) { in.Migration = &render.Migration{UID: "m-1", Name: "move"} }
 	for name, tc := range map[string]struct {
 		volumes []string
 		given   []func(*template.Input)
@@ -296,12 +297,12 @@ func TestSpecHotplugSELinux(t *testing.T) {
 		"the guest's own context wins":  {"u:r:t:s0:c1", source("u:r:t:s0:c9"), "s0:c1", "", nil},
 		"received guest":                {"", source("u:r:t:s0:c9"), "s0:c9", "", nil},
 		"received without SELinux":      {"", source("none"), "s0", "", nil},
-		"missing":                       {"", nil, "", status, template.ErrMissingFact},
-		"missing on both sides":         {"", source(""), "", status, template.ErrMissingFact},
-		"missing, migration not begun":  {"", &v1.VirtualMachineInstanceMigrationState{}, "", status, template.ErrMissingFact},
-		"garbage":                       {"u:r:t", nil, "", status, template.ErrInvalid},
-		"without level":                 {"u:r:t:", nil, "", status, template.ErrInvalid},
-		"garbage from the sending side": {"", source("garbage"), "", sending, template.ErrInvalid},
+		"missing":                       {"", nil, "", status, render.ErrMissingFact},
+		"missing on both sides":         {"", source(""), "", status, render.ErrMissingFact},
+		"missing, migration not begun":  {"", &v1.VirtualMachineInstanceMigrationState{}, "", status, render.ErrMissingFact},
+		"garbage":                       {"u:r:t", nil, "", status, render.ErrInvalid},
+		"without level":                 {"u:r:t:", nil, "", status, render.ErrInvalid},
+		"garbage from the sending side": {"", source("garbage"), "", sending, render.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := plugInput(t, "v1")
@@ -333,7 +334,7 @@ func TestSpecAttachment_MigrationTarget(t *testing.T) {
 	if pod := attachmentPod(t, in); pod.Labels["kubevirt.io/migrationJobUID"] != "" {
 		t.Errorf("marked without a migration: %v", pod.Labels)
 	}
-	in.Migration = &template.Migration{UID: "m-1", Name: "move"}
+	in.Migration = &render.Migration{UID: "m-1", Name: "move"}
 	pod := attachmentPod(t, in)
 	if diff := cmp.Diff(map[string]string{"kubevirt.io": "hotplug-disk", "kubevirt.io/migrationJobUID": "m-1"}, pod.Labels); diff != "" {
 		t.Error(diff)
@@ -366,7 +367,7 @@ func TestSpecTriggers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := plugInput(t, tc.volume)
 			in.Hotplug.Owner, in.Hotplug.KeepRunning = ownerPod(tolerations...), tc.keep
-			in.Migration = &template.Migration{UID: "m-1", Name: "move"} // ignored by a trigger
+			in.Migration = &render.Migration{UID: "m-1", Name: "move"} // ignored by a trigger
 			pod := triggerPod(t, in)
 			annotations := map[string]string{"kubevirt.io/owner-vmi-name": "testvmi", "kubevirt.io/owner-vmi-uid": "1234"}
 			if !tc.keep {

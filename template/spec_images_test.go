@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const noImageVolumes = "ImageVolume"
@@ -158,15 +158,15 @@ func TestSpecResourcesOfImageContainers(t *testing.T) {
 		guest("1Gi")(vmi)
 		vmi.Spec.Domain.CPU = &v1.CPU{Cores: 1, DedicatedCPUPlacement: true}
 	}
-	configured := func(in *template.Input) {
+	configured := func(in *render.Input) {
 		in.Config.ContainerResources = []v1.SupportContainerResources{{Type: v1.ContainerDisk, Resources: v1.ResourceRequirementsWithoutClaims{
 			Requests: list("cpu", "2m"), Limits: list("memory", "50M"),
 		}}}
 	}
-	none := func(*template.Input) {}
+	none := func(*render.Input) {}
 	for name, tc := range map[string]struct {
 		vmi          change
-		config       func(*template.Input)
+		config       func(*render.Input)
 		image, disks corev1.ResourceRequirements
 	}{
 		"dedicated": {dedicated, none,
@@ -266,18 +266,18 @@ func TestSpecImageVolumes(t *testing.T) {
 
 // TestSpecMigrationTarget_SourceImages is section 9.1: digests on the target.
 func TestSpecMigrationTarget_SourceImages(t *testing.T) {
-	ran := func(name, id string) func(*template.Input) {
-		return func(in *template.Input) {
+	ran := func(name, id string) func(*render.Input) {
+		return func(in *render.Input) {
 			in.Migration.SourcePod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: name, ImageID: id}}}
 		}
 	}
-	initialised := func(name, id string) func(*template.Input) {
-		return func(in *template.Input) {
+	initialised := func(name, id string) func(*render.Input) {
+		return func(in *render.Input) {
 			in.Migration.SourcePod.Status = corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{Name: name, ImageID: id}}}
 		}
 	}
-	sourceHas := func(reference string) func(*template.Input) {
-		return func(in *template.Input) {
+	sourceHas := func(reference string) func(*render.Input) {
+		return func(in *render.Input) {
 			in.Migration.SourcePod.Spec.Volumes = []corev1.Volume{{Name: "r0", VolumeSource: corev1.VolumeSource{
 				Image: &corev1.ImageVolumeSource{Reference: reference},
 			}}}
@@ -285,27 +285,27 @@ func TestSpecMigrationTarget_SourceImages(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		image string
-		given []func(*template.Input)
+		given []func(*render.Input)
 		want  string
 		err   error
 	}{
-		"135: digest of the init container":   {"someImage", []func(*template.Input){initialised("volumer0", "docker://sha256:abcd1234567890")}, "someImage@sha256:abcd1234567890", nil},
-		"136: volume by digest":               {"someImage:v1", []func(*template.Input){ran("compute", ""), sourceHas("someImage@sha256:ee")}, "someImage@sha256:ee", nil},
-		"137: rubbish":                        {"someImage", []func(*template.Input){initialised("volumer0", "rubbish")}, "", template.ErrInvalid},
-		"138: port kept, tag dropped":         {"registry:5000/x:tag", []func(*template.Input){initialised("volumer0", "sha256:aa")}, "registry:5000/x@sha256:aa", nil},
-		"135: digest of the container":        {"someImage", []func(*template.Input){gatesOff(noImageVolumes), ran("volumer0", "docker://sha256:abcd1234567890")}, "someImage@sha256:abcd1234567890", nil},
-		"137: rubbish of a container":         {"someImage", []func(*template.Input){gatesOff(noImageVolumes), ran("volumer0", "rubbish")}, "", template.ErrInvalid},
-		"138: port kept, containers":          {"registry:5000/x:tag", []func(*template.Input){gatesOff(noImageVolumes), ran("volumer0", "sha256:aa")}, "registry:5000/x@sha256:aa", nil},
-		"old digest is replaced":              {"x@sha256:bb", []func(*template.Input){gatesOff(noImageVolumes), ran("volumer0", "sha256:aa")}, "x@sha256:aa", nil},
-		"container that has not reported":     {"someImage", []func(*template.Input){gatesOff(noImageVolumes), ran("volumer0", "")}, "", template.ErrMissingFact},
-		"container that is not there":         {"someImage", []func(*template.Input){gatesOff(noImageVolumes), ran("compute", "sha256:aa")}, "", template.ErrMissingFact},
-		"gate switched off since the source":  {"someImage", []func(*template.Input){gatesOff(noImageVolumes), initialised("volumer0", "sha256:aa")}, "someImage@sha256:aa", nil},
-		"gate switched on since the source":   {"someImage", []func(*template.Input){ran("volumer0", "sha256:aa")}, "someImage@sha256:aa", nil},
-		"the copy's init container is no use": {"someImage", []func(*template.Input){gatesOff(noImageVolumes), initialised("volumer0-init", "sha256:aa")}, "", template.ErrMissingFact},
+		"135: digest of the init container":   {"someImage", []func(*render.Input){initialised("volumer0", "docker://sha256:abcd1234567890")}, "someImage@sha256:abcd1234567890", nil},
+		"136: volume by digest":               {"someImage:v1", []func(*render.Input){ran("compute", ""), sourceHas("someImage@sha256:ee")}, "someImage@sha256:ee", nil},
+		"137: rubbish":                        {"someImage", []func(*render.Input){initialised("volumer0", "rubbish")}, "", render.ErrInvalid},
+		"138: port kept, tag dropped":         {"registry:5000/x:tag", []func(*render.Input){initialised("volumer0", "sha256:aa")}, "registry:5000/x@sha256:aa", nil},
+		"135: digest of the container":        {"someImage", []func(*render.Input){gatesOff(noImageVolumes), ran("volumer0", "docker://sha256:abcd1234567890")}, "someImage@sha256:abcd1234567890", nil},
+		"137: rubbish of a container":         {"someImage", []func(*render.Input){gatesOff(noImageVolumes), ran("volumer0", "rubbish")}, "", render.ErrInvalid},
+		"138: port kept, containers":          {"registry:5000/x:tag", []func(*render.Input){gatesOff(noImageVolumes), ran("volumer0", "sha256:aa")}, "registry:5000/x@sha256:aa", nil},
+		"old digest is replaced":              {"x@sha256:bb", []func(*render.Input){gatesOff(noImageVolumes), ran("volumer0", "sha256:aa")}, "x@sha256:aa", nil},
+		"container that has not reported":     {"someImage", []func(*render.Input){gatesOff(noImageVolumes), ran("volumer0", "")}, "", render.ErrMissingFact},
+		"container that is not there":         {"someImage", []func(*render.Input){gatesOff(noImageVolumes), ran("compute", "sha256:aa")}, "", render.ErrMissingFact},
+		"gate switched off since the source":  {"someImage", []func(*render.Input){gatesOff(noImageVolumes), initialised("volumer0", "sha256:aa")}, "someImage@sha256:aa", nil},
+		"gate switched on since the source":   {"someImage", []func(*render.Input){ran("volumer0", "sha256:aa")}, "someImage@sha256:aa", nil},
+		"the copy's init container is no use": {"someImage", []func(*render.Input){gatesOff(noImageVolumes), initialised("volumer0-init", "sha256:aa")}, "", render.ErrMissingFact},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := presetInput(newVMI(volume("r0", image(tc.image)), guestCPU("Haswell")))
-			in.Migration = &template.Migration{UID: "m", Name: "move", SourcePod: &corev1.Pod{}}
+			in.Migration = &render.Migration{UID: "m", Name: "move", SourcePod: &corev1.Pod{}}
 			in.VMI.Status.SelinuxContext = "none"
 			for _, change := range tc.given {
 				change(&in)

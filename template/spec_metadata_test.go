@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func named(name string) change {
@@ -212,7 +213,7 @@ func TestSpecGenerators(t *testing.T) {
 	cause := errors.New("network is not ready")
 	first := generator{annotations: map[string]string{"a": "1", "b": "1", "kubevirt.io/domain": "other"}}
 	second := generator{annotations: map[string]string{"b": "2"}}
-	render := func(stages ...template.Stage) (*corev1.Pod, error) {
+	renderPod := func(stages ...render.Stage) (*corev1.Pod, error) {
 		t.Helper()
 		r, err := template.Default().After(template.StageMigration, stages...)
 		if err != nil {
@@ -220,12 +221,12 @@ func TestSpecGenerators(t *testing.T) {
 		}
 		return r.MigrationTarget(targetInput(t))
 	}
-	for name, stages := range map[string][]template.Stage{
+	for name, stages := range map[string][]render.Stage{
 		"one stage":  {template.AnnotationStage("generators", first, second)},
 		"two stages": {template.AnnotationStage("first", first), template.AnnotationStage("second", second)},
 	} {
 		t.Run("141: overlay in "+name, func(t *testing.T) {
-			pod, err := render(stages...)
+			pod, err := renderPod(stages...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,15 +238,15 @@ func TestSpecGenerators(t *testing.T) {
 		})
 	}
 	t.Run("141: error", func(t *testing.T) {
-		_, err := render(template.AnnotationStage("generators", first, generator{err: cause}, generator{err: errors.New("later")}))
-		var e *template.Error
+		_, err := renderPod(template.AnnotationStage("generators", first, generator{err: cause}, generator{err: errors.New("later")}))
+		var e *render.Error
 		if !errors.Is(err, cause) || !errors.As(err, &e) || e.Stage != "generators" || strings.Contains(err.Error(), "later") {
 			t.Errorf("got %v, want the first cause with its stage", err)
 		}
 	})
 	t.Run("141: typed error", func(t *testing.T) {
-		fault := &template.Error{Field: "spec.networks[0]", Reason: "not found", Remedy: "use another", Err: template.ErrMissingFact}
-		_, err := render(template.AnnotationStage("generators", generator{err: fault}))
-		wantError(t, err, "spec.networks[0]", template.ErrMissingFact)
+		fault := &render.Error{Field: "spec.networks[0]", Reason: "not found", Remedy: "use another", Err: render.ErrMissingFact}
+		_, err := renderPod(template.AnnotationStage("generators", generator{err: fault}))
+		wantError(t, err, "spec.networks[0]", render.ErrMissingFact)
 	})
 }

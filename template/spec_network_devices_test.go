@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // TestSpecNetworkOverhead has case 96 and the passt row of the table of overheads.
@@ -32,7 +33,7 @@ func TestSpecNetworkOverhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			terms := template.NetworkOverhead{}.Overhead(input(newVMI(tc.vmi...), both...))
-			got := template.Sum(terms)
+			got := render.Sum(terms)
 			if got.Cmp(*quantity(tc.want)) != 0 {
 				t.Errorf("got %s (%v), want %s", got.String(), terms, tc.want)
 			}
@@ -97,10 +98,10 @@ func TestSpecNetworkResources(t *testing.T) {
 		class error
 		text  string
 	}{
-		"unknown":        {nads("net/d", "", "default/a", ""), "spec.networks[2].multus.networkName", template.ErrMissingFact, "default/b"},
-		"none known":     {func(*template.Input) {}, "spec.networks[0].multus.networkName", template.ErrMissingFact, "net/d"},
-		"no resource":    {nads("net/d", "-", "default/a", "", "default/b", ""), "Facts.NetworkAttachmentDefinitions[net/d].metadata.annotations[k8s.v1.cni.cncf.io/resourceName]", template.ErrInvalid, `"-"`},
-		"several faults": {nads("net/d", ""), "spec.networks[1].multus.networkName", template.ErrMissingFact, "default/b"},
+		"unknown":        {nads("net/d", "", "default/a", ""), "spec.networks[2].multus.networkName", render.ErrMissingFact, "default/b"},
+		"none known":     {func(*template.Input) {}, "spec.networks[0].multus.networkName", render.ErrMissingFact, "net/d"},
+		"no resource":    {nads("net/d", "-", "default/a", "", "default/b", ""), "Facts.NetworkAttachmentDefinitions[net/d].metadata.annotations[k8s.v1.cni.cncf.io/resourceName]", render.ErrInvalid, `"-"`},
+		"several faults": {nads("net/d", ""), "spec.networks[1].multus.networkName", render.ErrMissingFact, "default/b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(three...), injected, tc.facts))

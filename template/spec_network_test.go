@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -156,7 +157,7 @@ func TestSpecDefaultNetworkAndMesh(t *testing.T) {
 func migratedFrom(status string) func(*template.Input) {
 	return func(in *template.Input) {
 		in.Config.IgnoreSELinuxLevel = true
-		in.Migration = &template.Migration{UID: "m", Name: "m", SourcePod: &corev1.Pod{}}
+		in.Migration = &render.Migration{UID: "m", Name: "m", SourcePod: &corev1.Pod{}}
 		if status != "" {
 			in.Migration.SourcePod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": status}
 		}
@@ -211,7 +212,7 @@ func TestSpecMigration_InterfaceNames(t *testing.T) {
 func TestMultusAnnotations_InvalidNetworkStatus(t *testing.T) {
 	in := input(newVMI(secondary("blue", "b")), gatesOff("PodSecondaryInterfaceNamingUpgrade"), migratedFrom("[{"))
 	_, err := template.Default().MigrationTarget(in)
-	wantError(t, err, "Input.Migration.SourcePod.metadata.annotations[k8s.v1.cni.cncf.io/network-status]", template.ErrInvalid)
+	wantError(t, err, "Input.Migration.SourcePod.metadata.annotations[k8s.v1.cni.cncf.io/network-status]", render.ErrInvalid)
 }
 
 // TestNetworkWithoutInterface is quirk 14, which is harmless with other validators as well.
@@ -219,7 +220,7 @@ func TestNetworkWithoutInterface(t *testing.T) {
 	vmi := newVMI(secondary("blue", "b"), secondary("red", "r"))
 	vmi.Spec.Domain.Devices.Interfaces = vmi.Spec.Domain.Devices.Interfaces[:1]
 	_, err := template.Default().Launcher(input(vmi))
-	wantError(t, err, "spec.networks[1].name", template.ErrInvalid)
+	wantError(t, err, "spec.networks[1].name", render.ErrInvalid)
 
 	r, err := template.Default().Replace(template.StageNetworkSpec, template.NetworkSpecStage())
 	if err != nil {
@@ -230,11 +231,11 @@ func TestNetworkWithoutInterface(t *testing.T) {
 		"launcher": `[{"name":"b","namespace":"default","interface":"pod16477688c0e"}]`,
 		"target":   `[{"name":"b","namespace":"default","interface":"net1"}]`,
 	} {
-		render := r.Launcher
+		renderPod := r.Launcher
 		if name == "target" {
-			render = r.MigrationTarget
+			renderPod = r.MigrationTarget
 		}
-		pod, err := render(in)
+		pod, err := renderPod(in)
 		if err != nil {
 			t.Fatal(err)
 		}

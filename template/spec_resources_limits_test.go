@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const huge = "9223372036854775807"
@@ -20,8 +21,8 @@ const huge = "9223372036854775807"
 // extra is an OverheadCalculator of one term.
 type extra struct{ q resource.Quantity }
 
-func (e extra) Overhead(template.Input) []template.Term {
-	return []template.Term{{Name: "extra", Amount: e.q, From: "Config.Extra"}}
+func (e extra) Overhead(template.Input) []render.Term {
+	return []render.Term{{Name: "extra", Amount: e.q, From: "Config.Extra"}}
 }
 
 // No amount overflows: an excessive size is rejected with its field.
@@ -77,9 +78,9 @@ func TestComputeResources_ExcessiveSizes(t *testing.T) {
 				tc.config(&in)
 			}
 			_, err := template.ComputeResources(in)
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 			_, err = preset(t).Launcher(in)
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 		})
 	}
 }
@@ -122,12 +123,12 @@ func TestMemoryOverhead_CalculatorsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := template.MemoryOverhead(in, tc.more...)
-			if sum := template.Sum(o.Terms); sum.CmpInt64(o.Bytes) != 0 || o.Bytes != tc.bytes {
+			if sum := render.Sum(o.Terms); sum.CmpInt64(o.Bytes) != 0 || o.Bytes != tc.bytes {
 				t.Errorf("overhead %d, want %d; its terms sum up to %s", o.Bytes, tc.bytes, sum.String())
 			}
 			r, err := template.ComputeResources(in, tc.more...)
 			if tc.field != "" {
-				wantError(t, err, tc.field, template.ErrInvalid)
+				wantError(t, err, tc.field, render.ErrInvalid)
 				return
 			}
 			if err != nil || r.Overhead.Bytes != tc.bytes {

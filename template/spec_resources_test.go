@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func changes(c ...change) change {
@@ -87,7 +88,7 @@ func computed(t *testing.T, in template.Input) template.Resources {
 		rendered corev1.ResourceList
 	}{"request": {r.Requests, rendered.Requests}, "limit": {r.Limits, rendered.Limits}} {
 		for name, a := range list.amounts {
-			if sum := template.Sum(a.Terms); sum.Cmp(a.Quantity) != 0 {
+			if sum := render.Sum(a.Terms); sum.Cmp(a.Quantity) != 0 {
 				t.Errorf("terms of %s %s sum up to %s, not %s: %v", kind, name, sum.String(), a.Quantity.String(), a.Terms)
 			}
 			if q, ok := list.rendered[name]; !ok || q.Cmp(a.Quantity) != 0 {
@@ -98,7 +99,7 @@ func computed(t *testing.T, in template.Input) template.Resources {
 			}
 		}
 	}
-	if sum := template.Sum(r.Overhead.Terms); sum.CmpInt64(r.Overhead.Bytes) != 0 {
+	if sum := render.Sum(r.Overhead.Terms); sum.CmpInt64(r.Overhead.Bytes) != 0 {
 		t.Errorf("terms of the overhead sum up to %s, not %d", sum.String(), r.Overhead.Bytes)
 	}
 	if got := pod.Annotations[v1.MemoryOverheadAnnotationBytes]; got != fmt.Sprint(r.Overhead.Bytes) {
@@ -303,7 +304,7 @@ func TestSpecDedicatedNode(t *testing.T) {
 
 func TestExplain_TermsOfAmounts(t *testing.T) {
 	in := presetInput(newVMI(virtio, cores(4), guest("8Gi"), gpus("nvidia.com/X", "nvidia.com/X"), supplementalThreads(2)), quota("", list("limits.memory", "1Ti", "limits.cpu", "9")))
-	e, err := preset(t).Explain(template.LauncherPod, in)
+	e, err := preset(t).Explain(render.LauncherPod, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestExplain_TermsOfAmounts(t *testing.T) {
 		"metadata.annotations[kubevirt.io/memory-overhead-bytes]",
 	} {
 		origin := originAt(t, e, path)
-		sum := template.Sum(origin.Terms)
+		sum := render.Sum(origin.Terms)
 		got[path] = fmt.Sprint(sum.Value(), " of ", len(origin.Terms))
 	}
 	want := map[string]string{

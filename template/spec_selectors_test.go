@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func arch(name string) change {
@@ -228,7 +229,7 @@ func TestNodeSelector_InvalidLabels(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(tc.vmi...)))
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const hooksField = "metadata.annotations[hooks.kubevirt.io/hookSidecars]"
@@ -235,34 +236,34 @@ func TestSidecars_Invalid(t *testing.T) {
 		class error
 		text  string
 	}{
-		"no JSON":                {`[{"image":`, "", template.ErrInvalid, "complete"},
-		"empty":                  {``, "", template.ErrInvalid, "complete"},
-		"syntax":                 {`[{"image" "i"}]`, "", template.ErrInvalid, "character"},
-		"no list":                {`{"image":"i"}`, "", template.ErrInvalid, "object"},
-		"null":                   {`null`, "", template.ErrInvalid, "null"},
-		"null in the list":       {`[{"image":"i"},null]`, "[1]", template.ErrInvalid, "null"},
-		"more than a list":       {`[] []`, "", template.ErrInvalid, "unexpected data"},
-		"unknown field":          {`[{"image":"i"},{"image":"i","imagepolicy":"Never"}]`, "[1]", template.ErrInvalid, "imagepolicy"},
-		"kind of a value":        {`[{"image":"i"},{"image":7}]`, "[1].image", template.ErrInvalid, "number"},
-		"kind of an inner value": {`[{"image":"i","configMap":{"name":[]}}]`, "[0].configMap.name", template.ErrInvalid, "array"},
-		"118: missing ConfigMap": {`[{"image":"i"},{"image":"i","configMap":{"name":"gone","key":"k","hookPath":"/h"}}]`, "[1].configMap.name", template.ErrMissingFact, `"gone"`},
-		"no image":               {`[{"image":"i"},{}]`, "[1].image", template.ErrInvalid, "SidecarShimImage"},
-		"image":                  {`[{"image":" i"}]`, "[0].image", template.ErrInvalid, "white space"},
-		"pull policy":            {`[{"image":"i","imagePullPolicy":"Sometimes"}]`, "[0].imagePullPolicy", template.ErrInvalid, "Sometimes"},
-		"no ConfigMap":           {`[{"image":"i","configMap":{"key":"k","hookPath":"/h"}}]`, "[0].configMap.name", template.ErrInvalid, ""},
-		"no key":                 {`[{"image":"i","configMap":{"name":"test-cm","hookPath":"/h"}}]`, "[0].configMap.key", template.ErrInvalid, ""},
-		"key that climbs":        {`[{"image":"i","configMap":{"name":"test-cm","key":"../k","hookPath":"/h"}}]`, "[0].configMap.key", template.ErrInvalid, "../k"},
-		"no hook path":           {`[{"image":"i","configMap":{"name":"test-cm","key":"k"}}]`, "[0].configMap.hookPath", template.ErrInvalid, ""},
-		"relative path":          {`[{"image":"i","pvc":{"name":"c","volumePath":"d"}}]`, "[0].pvc.volumePath", template.ErrInvalid, ""},
-		"path with a colon":      {`[{"image":"i","pvc":{"name":"c","volumePath":"/d:/e"}}]`, "[0].pvc.volumePath", template.ErrInvalid, ""},
-		"the whole container":    {`[{"image":"i","pvc":{"name":"c","volumePath":"/"}}]`, "[0].pvc.volumePath", template.ErrInvalid, ""},
-		"place of the sockets":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/var/run/kubevirt-hooks"}}]`, "[0].pvc.volumePath", template.ErrInvalid, "sockets"},
-		"one place for two":      {`[{"image":"i",` + cm + `,"pvc":{"name":"c","volumePath":"/h"}}]`, "[0].pvc.volumePath", template.ErrInvalid, "hookPath"},
-		"no claim":               {`[{"image":"i","pvc":{"volumePath":"/d"}}]`, "[0].pvc.name", template.ErrInvalid, ""},
-		"block device":           {`[{"image":"i","pvc":{"name":"block","volumePath":"/d"}}]`, "[0].pvc.name", template.ErrInvalid, "block"},
-		"climbing shared path":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/a/../b"}}]`, "[0].pvc.sharedComputePath", template.ErrInvalid, ""},
-		"folder of the launcher": {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/var/run/libvirt"}}]`, "[0].pvc.sharedComputePath", template.ErrInvalid, "libvirt-runtime"},
-		"shared by two claims":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/s"}},{"image":"i","pvc":{"name":"e","volumePath":"/d","sharedComputePath":"/s"}}]`, "[1].pvc.sharedComputePath", template.ErrInvalid, `"c"`},
+		"no JSON":                {`[{"image":`, "", render.ErrInvalid, "complete"},
+		"empty":                  {``, "", render.ErrInvalid, "complete"},
+		"syntax":                 {`[{"image" "i"}]`, "", render.ErrInvalid, "character"},
+		"no list":                {`{"image":"i"}`, "", render.ErrInvalid, "object"},
+		"null":                   {`null`, "", render.ErrInvalid, "null"},
+		"null in the list":       {`[{"image":"i"},null]`, "[1]", render.ErrInvalid, "null"},
+		"more than a list":       {`[] []`, "", render.ErrInvalid, "unexpected data"},
+		"unknown field":          {`[{"image":"i"},{"image":"i","imagepolicy":"Never"}]`, "[1]", render.ErrInvalid, "imagepolicy"},
+		"kind of a value":        {`[{"image":"i"},{"image":7}]`, "[1].image", render.ErrInvalid, "number"},
+		"kind of an inner value": {`[{"image":"i","configMap":{"name":[]}}]`, "[0].configMap.name", render.ErrInvalid, "array"},
+		"118: missing ConfigMap": {`[{"image":"i"},{"image":"i","configMap":{"name":"gone","key":"k","hookPath":"/h"}}]`, "[1].configMap.name", render.ErrMissingFact, `"gone"`},
+		"no image":               {`[{"image":"i"},{}]`, "[1].image", render.ErrInvalid, "SidecarShimImage"},
+		"image":                  {`[{"image":" i"}]`, "[0].image", render.ErrInvalid, "white space"},
+		"pull policy":            {`[{"image":"i","imagePullPolicy":"Sometimes"}]`, "[0].imagePullPolicy", render.ErrInvalid, "Sometimes"},
+		"no ConfigMap":           {`[{"image":"i","configMap":{"key":"k","hookPath":"/h"}}]`, "[0].configMap.name", render.ErrInvalid, ""},
+		"no key":                 {`[{"image":"i","configMap":{"name":"test-cm","hookPath":"/h"}}]`, "[0].configMap.key", render.ErrInvalid, ""},
+		"key that climbs":        {`[{"image":"i","configMap":{"name":"test-cm","key":"../k","hookPath":"/h"}}]`, "[0].configMap.key", render.ErrInvalid, "../k"},
+		"no hook path":           {`[{"image":"i","configMap":{"name":"test-cm","key":"k"}}]`, "[0].configMap.hookPath", render.ErrInvalid, ""},
+		"relative path":          {`[{"image":"i","pvc":{"name":"c","volumePath":"d"}}]`, "[0].pvc.volumePath", render.ErrInvalid, ""},
+		"path with a colon":      {`[{"image":"i","pvc":{"name":"c","volumePath":"/d:/e"}}]`, "[0].pvc.volumePath", render.ErrInvalid, ""},
+		"the whole container":    {`[{"image":"i","pvc":{"name":"c","volumePath":"/"}}]`, "[0].pvc.volumePath", render.ErrInvalid, ""},
+		"place of the sockets":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/var/run/kubevirt-hooks"}}]`, "[0].pvc.volumePath", render.ErrInvalid, "sockets"},
+		"one place for two":      {`[{"image":"i",` + cm + `,"pvc":{"name":"c","volumePath":"/h"}}]`, "[0].pvc.volumePath", render.ErrInvalid, "hookPath"},
+		"no claim":               {`[{"image":"i","pvc":{"volumePath":"/d"}}]`, "[0].pvc.name", render.ErrInvalid, ""},
+		"block device":           {`[{"image":"i","pvc":{"name":"block","volumePath":"/d"}}]`, "[0].pvc.name", render.ErrInvalid, "block"},
+		"climbing shared path":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/a/../b"}}]`, "[0].pvc.sharedComputePath", render.ErrInvalid, ""},
+		"folder of the launcher": {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/var/run/libvirt"}}]`, "[0].pvc.sharedComputePath", render.ErrInvalid, "libvirt-runtime"},
+		"shared by two claims":   {`[{"image":"i","pvc":{"name":"c","volumePath":"/d","sharedComputePath":"/s"}},{"image":"i","pvc":{"name":"e","volumePath":"/d","sharedComputePath":"/s"}}]`, "[1].pvc.sharedComputePath", render.ErrInvalid, `"c"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(hookList(tc.list)), configMaps("test-cm"),
@@ -276,25 +277,25 @@ func TestSidecars_Invalid(t *testing.T) {
 }
 
 // sidecarList is a creator of fixed sidecars.
-type sidecarList []template.Sidecar
+type sidecarList []render.Sidecar
 
-func (l sidecarList) Sidecars(template.Input) ([]template.Sidecar, error) { return l, nil }
+func (l sidecarList) Sidecars(template.Input) ([]render.Sidecar, error) { return l, nil }
 
 type failingCreator struct{}
 
 var errCreator = errors.New("no sidecars today")
 
-func (failingCreator) Sidecars(template.Input) ([]template.Sidecar, error) { return nil, errCreator }
+func (failingCreator) Sidecars(template.Input) ([]render.Sidecar, error) { return nil, errCreator }
 
 func TestHooksStage_CustomCreators(t *testing.T) {
-	render := func(creators ...template.SidecarCreator) (*corev1.Pod, error) {
+	renderPod := func(creators ...template.SidecarCreator) (*corev1.Pod, error) {
 		r, err := template.Default().Replace(template.StageHooks, template.HooksStage(creators...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r.Launcher(input(newVMI()))
 	}
-	pod, err := render(sidecarList{{Image: "a", Args: []string{"x"}}}, sidecarList{{Image: "b", DeviceInfo: true}})
+	pod, err := renderPod(sidecarList{{Image: "a", Args: []string{"x"}}}, sidecarList{{Image: "b", DeviceInfo: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,9 +305,9 @@ func TestHooksStage_CustomCreators(t *testing.T) {
 	if len(volumesNamed(pod, "network-info-annotation")) != 1 {
 		t.Error("the volume of the sidecar is missing")
 	}
-	_, err = render(sidecarList{{Image: "a"}}, sidecarList{{}})
-	wantError(t, err, "sidecars[1].image", template.ErrInvalid)
-	if _, err = render(failingCreator{}); !errors.Is(err, errCreator) {
+	_, err = renderPod(sidecarList{{Image: "a"}}, sidecarList{{}})
+	wantError(t, err, "sidecars[1].image", render.ErrInvalid)
+	if _, err = renderPod(failingCreator{}); !errors.Is(err, errCreator) {
 		t.Errorf("got %v, want the creator's error", err)
 	}
 }
@@ -344,7 +345,7 @@ func TestSpecSELinuxWorkaround(t *testing.T) {
 }
 
 func TestSidecars_Explained(t *testing.T) {
-	e, err := template.Default().Explain(template.LauncherPod, input(
+	e, err := template.Default().Explain(render.LauncherPod, input(
 		newVMI(hookList(`[{"image":"i","pvc":{"name":"c","volumePath":"/d"}}]`), podNetwork("default", boundTo("p"))),
 		registered("p", v1.InterfaceBindingPlugin{SidecarImage: "i"})))
 	if err != nil {
@@ -368,10 +369,10 @@ func TestSidecars_Explained(t *testing.T) {
 func TestSidecars_TemporaryAndTarget(t *testing.T) {
 	in := targetInput(t)
 	in.VMI.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"image":"i"}]`}
-	for name, render := range map[string]func(template.Input) (*corev1.Pod, error){
+	for name, renderPod := range map[string]func(template.Input) (*corev1.Pod, error){
 		"temporary": template.Default().Temporary, "target": template.Default().MigrationTarget,
 	} {
-		pod, err := render(in)
+		pod, err := renderPod(in)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func persistentTPM(vmi *v1.VirtualMachineInstance) {
@@ -104,7 +105,7 @@ func TestSpecBackendClaims(t *testing.T) {
 		return changeClaim(name, func(c *corev1.PersistentVolumeClaim) { c.CreationTimestamp = metav1.Unix(at, 0) })
 	}
 	moves := func(in *template.Input) {
-		in.Migration = &template.Migration{UID: "m", Name: "move", SourcePod: &corev1.Pod{}}
+		in.Migration = &render.Migration{UID: "m", Name: "move", SourcePod: &corev1.Pod{}}
 		in.VMI.Status.SelinuxContext = "none"
 	}
 	named := func(uid, claim string) func(*template.Input) {
@@ -124,21 +125,21 @@ func TestSpecBackendClaims(t *testing.T) {
 		"by label":                     {[]func(*template.Input){stateOf("a"), labelled("b")}, "b", nil},
 		"by name":                      {[]func(*template.Input){stateOf("persistent-state-for-testvmi")}, "persistent-state-for-testvmi", nil},
 		"label wins over name":         {[]func(*template.Input){stateOf("persistent-state-for-testvmi"), labelled("z")}, "z", nil},
-		"another guest's":              {[]func(*template.Input){stateOf("a", "persistent-state-for=other")}, "", template.ErrMissingFact},
-		"another namespace's":          {[]func(*template.Input){labelled("a"), changeClaim("a", func(c *corev1.PersistentVolumeClaim) { c.Namespace = "other" })}, "", template.ErrMissingFact},
-		"deleted":                      {[]func(*template.Input){labelled("a"), deleted("a")}, "", template.ErrMissingFact},
-		"deleted, by name":             {[]func(*template.Input){stateOf("persistent-state-for-testvmi"), deleted("persistent-state-for-testvmi")}, "", template.ErrMissingFact},
-		"none":                         {nil, "", template.ErrMissingFact},
+		"another guest's":              {[]func(*template.Input){stateOf("a", "persistent-state-for=other")}, "", render.ErrMissingFact},
+		"another namespace's":          {[]func(*template.Input){labelled("a"), changeClaim("a", func(c *corev1.PersistentVolumeClaim) { c.Namespace = "other" })}, "", render.ErrMissingFact},
+		"deleted":                      {[]func(*template.Input){labelled("a"), deleted("a")}, "", render.ErrMissingFact},
+		"deleted, by name":             {[]func(*template.Input){stateOf("persistent-state-for-testvmi"), deleted("persistent-state-for-testvmi")}, "", render.ErrMissingFact},
+		"none":                         {nil, "", render.ErrMissingFact},
 		"newest of two":                {[]func(*template.Input){labelled("a"), labelled("b"), labelled("c"), made("a", 1), made("b", 3), made("c", 2)}, "b", nil},
 		"first of two as old":          {[]func(*template.Input){labelled("b"), labelled("a")}, "a", nil},
-		"block device":                 {[]func(*template.Input){labelled("a"), changeClaim("a", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = new(corev1.PersistentVolumeBlock) })}, "", template.ErrInvalid},
+		"block device":                 {[]func(*template.Input){labelled("a"), changeClaim("a", func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = new(corev1.PersistentVolumeBlock) })}, "", render.ErrInvalid},
 		"140: target by label":         {[]func(*template.Input){labelled("a"), forTarget, moves}, "b", nil},
 		"target named by the VMI":      {[]func(*template.Input){labelled("a"), forTarget, stateOf("c"), moves, named("", "c")}, "c", nil},
 		"an earlier migration's":       {[]func(*template.Input){labelled("a"), forTarget, moves, named("older", "a")}, "b", nil},
 		"target named by migration":    {[]func(*template.Input){labelled("a"), forTarget, moves, named("", "b"), func(in *template.Input) { in.Migration.StateClaim = "a" }}, "a", nil},
-		"target has none":              {[]func(*template.Input){labelled("a"), moves}, "", template.ErrMissingFact},
-		"named target is not there":    {[]func(*template.Input){labelled("a"), moves, named("", "c")}, "", template.ErrMissingFact},
-		"target of another migration":  {[]func(*template.Input){stateOf("b", "kubevirt.io/migrationName=other"), moves}, "", template.ErrMissingFact},
+		"target has none":              {[]func(*template.Input){labelled("a"), moves}, "", render.ErrMissingFact},
+		"named target is not there":    {[]func(*template.Input){labelled("a"), moves, named("", "c")}, "", render.ErrMissingFact},
+		"target of another migration":  {[]func(*template.Input){stateOf("b", "kubevirt.io/migrationName=other"), moves}, "", render.ErrMissingFact},
 		"a launcher ignores migration": {[]func(*template.Input){labelled("a"), forTarget}, "a", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,11 +147,11 @@ func TestSpecBackendClaims(t *testing.T) {
 			for _, change := range tc.given {
 				change(&in)
 			}
-			render := preset(t).Launcher
+			renderPod := preset(t).Launcher
 			if in.Migration != nil {
-				render = preset(t).MigrationTarget
+				renderPod = preset(t).MigrationTarget
 			}
-			pod, err := render(in)
+			pod, err := renderPod(in)
 			if tc.err != nil {
 				wantError(t, err, "spec.domain.devices.tpm.persistent", tc.err)
 				return
@@ -257,7 +258,7 @@ func TestSpecReservations(t *testing.T) {
 	}
 	_, err := preset(t).Launcher(presetInput(newVMI(lun("z", pvc("z"), true)), block("z"),
 		changeClaim("z", func(c *corev1.PersistentVolumeClaim) { c.UID = "" })))
-	wantError(t, err, "spec.domain.devices.disks[0].lun.reservation", template.ErrMissingFact)
+	wantError(t, err, "spec.domain.devices.disks[0].lun.reservation", render.ErrMissingFact)
 }
 
 // TestSpec151TemporaryPod is case 151 and section 9.4.
@@ -266,7 +267,7 @@ func TestSpec151TemporaryPod(t *testing.T) {
 		annotate("kubevirt.io/libvirt-log-filters", "3:qemu"), volume("data", pvc("c")), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Architecture = "amd64" })
 	in := presetInput(vmi, claim("c", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce), gates("CrossArchitectureVirtualization"))
 	in.Config.AllowEmulation = true
-	e, err := preset(t).Explain(template.TemporaryPod, in)
+	e, err := preset(t).Explain(render.TemporaryPod, in)
 	if err != nil {
 		t.Fatal(err)
 	}

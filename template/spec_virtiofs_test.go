@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const containerPathGate = "ContainerPathVolumes"
@@ -150,7 +151,7 @@ func TestSpecVirtiofsResources(t *testing.T) {
 // injected returns a custom stage that mounts further volumes into compute, as webhooks do.
 func injected(t *testing.T) *template.Renderer {
 	t.Helper()
-	r, err := preset(t).Before(template.StageVirtiofs, template.Stage{Name: "injected", Apply: func(d *template.Draft) error {
+	r, err := preset(t).Before(template.StageVirtiofs, render.Stage{Name: "injected", Apply: func(d *render.Draft) error {
 		token := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}
 		for name, source := range map[string]corev1.VolumeSource{
 			"cloud-token": {Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{token}}},
@@ -165,7 +166,7 @@ func injected(t *testing.T) *template.Renderer {
 			{Name: "inner", MountPath: "/etc/ca/inner"}, {Name: "host", MountPath: "/host"},
 			{Name: "bundle", MountPath: "/expanded", SubPathExpr: "$(POD_NAME)"},
 		} {
-			d.Mount("compute", m)
+			d.Container("compute").Mount(m)
 		}
 		return nil
 	}})
@@ -198,7 +199,7 @@ func TestSpecContainerPath(t *testing.T) {
 			in := presetInput(newVMI(volume("v", containerPath(tc.path)), filesystem("v")), gates(containerPathGate))
 			pod, err := injected(t).Launcher(in)
 			if tc.fault != "" {
-				wantError(t, err, "spec.volumes[0].containerPath.path", template.ErrInvalid)
+				wantError(t, err, "spec.volumes[0].containerPath.path", render.ErrInvalid)
 				if !strings.Contains(err.Error(), tc.fault) {
 					t.Errorf("got %v, want it to say %q", err, tc.fault)
 				}
@@ -228,7 +229,7 @@ func TestSpecContainerPath(t *testing.T) {
 func TestContainerPath_GateDisabled(t *testing.T) {
 	vmi := newVMI(volume("v", containerPath("/var/run/libvirt")), filesystem("v"))
 	_, err := preset(t).Launcher(presetInput(vmi))
-	wantError(t, err, "spec.volumes[0].containerPath", template.ErrUnsupported)
+	wantError(t, err, "spec.volumes[0].containerPath", render.ErrUnsupported)
 	if !strings.Contains(err.Error(), containerPathGate) {
 		t.Errorf("%v does not name the gate", err)
 	}
@@ -265,7 +266,7 @@ func TestFilesystems_Invalid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := preset(t).Launcher(presetInput(newVMI(tc.vmi...), block, gates(containerPathGate)))
-			wantError(t, err, tc.field, template.ErrInvalid)
+			wantError(t, err, tc.field, render.ErrInvalid)
 		})
 	}
 	if _, err := preset(t).Launcher(presetInput(newVMI(volume(strings.Repeat("v", 54), secretSource), filesystem(strings.Repeat("v", 54))))); err != nil {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func objectRef(name string) *corev1.LocalObjectReference {
@@ -170,7 +170,7 @@ func leadsTo(t *testing.T, pod *corev1.Pod) (got inPod) {
 func TestVolumes_BlockDeviceCollision(t *testing.T) {
 	block := claim("c", corev1.PersistentVolumeBlock, corev1.ReadWriteMany)
 	_, err := preset(t).Launcher(presetInput(newVMI(volume("kvm", pvc("c"))), block))
-	wantError(t, err, "spec.volumes[0].name", template.ErrInvalid)
+	wantError(t, err, "spec.volumes[0].name", render.ErrInvalid)
 	presetLauncher(t, newVMI(volume("kvm", pvc("c"))), claim("c", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany))
 }
 
@@ -235,10 +235,10 @@ func TestVolumes_Invalid(t *testing.T) {
 		}
 	}
 	off := gatesOff(noImageVolumes)
-	on := func(*template.Input) {}
+	on := func(*render.Input) {}
 	for name, tc := range map[string]struct {
 		vmi   []change
-		gates func(*template.Input)
+		gates func(*render.Input)
 		field string // empty: it is rendered
 	}{
 		"image, longest name":          {[]change{volume(long(57), image("i"))}, on, ""},
@@ -278,7 +278,7 @@ func TestVolumes_Invalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := preset(t).Launcher(presetInput(newVMI(tc.vmi...), tc.gates))
 			if tc.field != "" {
-				wantError(t, err, tc.field, template.ErrInvalid)
+				wantError(t, err, tc.field, render.ErrInvalid)
 			} else if err != nil {
 				t.Errorf("is refused: %v", err)
 			}

@@ -7,20 +7,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // affinity copies the VMI's affinity and avoids nodes that cannot provide its CPU.
-func affinity(d *Draft) error {
-	if a := d.vmi.Spec.Affinity; a != nil {
-		d.From("spec.affinity").Set(fieldAffinity, func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // extended below
+func affinity(d *render.Draft) error {
+	if a := d.VMI().Spec.Affinity; a != nil {
+		d.From("spec.affinity").Set("spec.affinity", func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // extended below
 	}
 	avoid := func(from, label string) {
-		d.From(from).RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
+		d.From(from).Affinity().RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
 	}
-	if arch := d.vmi.Spec.Architecture; arch != "" && d.config.GateEnabled(gateCrossArch) {
+	if arch := d.VMI().Spec.Architecture; arch != "" && d.Config().GateEnabled(gateCrossArch) {
 		preferArch(d, strings.ToLower(arch))
 	}
-	cpu := d.vmi.Spec.Domain.CPU
+	cpu := d.VMI().Spec.Domain.CPU
 	if cpu == nil || cpu.Model == "" || cpu.Model == v1.CPUModeHostModel {
 		avoid("spec.domain.cpu.model", v1.NodeHostModelIsObsoleteLabel)
 	}
@@ -36,8 +38,8 @@ func affinity(d *Draft) error {
 }
 
 // preferArch prefers nodes with the VMI's native architecture over those that emulate it.
-func preferArch(d *Draft, arch string) {
-	d.From("spec.architecture").PreferNode(corev1.PreferredSchedulingTerm{
+func preferArch(d *render.Draft, arch string) {
+	d.From("spec.architecture").Affinity().PreferNode(corev1.PreferredSchedulingTerm{
 		Weight: 100, // the maximum
 		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{arch}},

@@ -10,19 +10,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // attachment puts the volumes into the Pod, on the node of its owner.
-func attachment(d *Draft) error {
+func attachment(d *render.Draft) error {
 	volumes, err := hotplugVolumes(d)
 	if err != nil {
 		return err
 	}
-	owner := d.input.Hotplug.Owner
-	if t := d.config.SELinuxLauncherType; t != "" {
+	owner := d.Input().Hotplug.Owner
+	if t := d.Config().SELinuxLauncherType; t != "" {
 		setSELinuxOption(d.From("Config.SELinuxLauncherType"), "type", func(o *corev1.SELinuxOptions) { o.Type = t })
 	}
-	d.From("Input.Hotplug.Owner").RequireNode(corev1.NodeSelectorRequirement{
+	d.From("Input.Hotplug.Owner").Affinity().RequireNode(corev1.NodeSelectorRequirement{
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{owner.Spec.NodeName},
 	})
 	d.From("Input.Hotplug.Owner").Set("spec.tolerations", func(p *corev1.Pod) {
@@ -43,9 +45,9 @@ var rootFolders = []string{"bin", "dev", "etc", "lib", "lib64", "path", "proc", 
 
 // attach makes a volume visible to the node agent, which looks for a device under the claim's UID and for a file system
 // under the volume's name. A file system that the guest already has is not mounted: the VMI's Pod has it.
-func attach(d Draft, v hotplugVolume) error {
+func attach(d render.Draft, v hotplugVolume) error {
 	if isBlock(v.claim) {
-		d.Device(hotplugContainer, corev1.VolumeDevice{
+		d.Container(hotplugContainer).Device(corev1.VolumeDevice{
 			Name: v.name, DevicePath: fmt.Sprintf("%s/%s/%s", hotplugPath, v.name, v.claim.UID),
 		})
 		return nil
@@ -54,16 +56,16 @@ func attach(d Draft, v hotplugVolume) error {
 		return nil
 	}
 	if slices.Contains(rootFolders, v.name) {
-		return invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
+		return render.Invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
 			"use another name, or a claim with volumeMode Block")
 	}
-	d.Mount(hotplugContainer, corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
+	d.Container(hotplugContainer).Mount(corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
 	return nil
 }
 
 // reachedGuest reports whether the volume is attached to the guest. It never is on a migration's target.
-func reachedGuest(d Draft, name string) bool {
-	return d.migration == nil && slices.ContainsFunc(d.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+func reachedGuest(d render.Draft, name string) bool {
+	return d.Migration() == nil && slices.ContainsFunc(d.VMI().Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		return s.Name == name && s.HotplugVolume != nil && (s.Phase == v1.VolumeReady || s.Phase == v1.HotplugVolumeMounted)
 	})
 }

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -19,8 +21,8 @@ const (
 )
 
 // backendStorage adds the claim with the persistent state: TPM, firmware variables, changed block map.
-func backendStorage(d *Draft) error {
-	parts := stateParts(d.vmi)
+func backendStorage(d *render.Draft) error {
+	parts := stateParts(d.VMI())
 	if len(parts) == 0 {
 		return nil
 	}
@@ -29,30 +31,30 @@ func backendStorage(d *Draft) error {
 		return err
 	}
 	if isBlock(claim) {
-		return invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
+		return render.Invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
 			"recreate the claim with volumeMode Filesystem")
 	}
 	from := d.From(parts[0].field + ", Facts.Claims")
 	from.Volume(corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
 	}})
-	from.Mount(computeContainer, corev1.VolumeMount{Name: stateVolume, MountPath: stateMetaDir, SubPath: "meta"})
-	if nonRoot(d.vmi) {
+	from.Container(computeContainer).Mount(corev1.VolumeMount{Name: stateVolume, MountPath: stateMetaDir, SubPath: "meta"})
+	if nonRoot(d.VMI()) {
 		for _, v := range []corev1.VolumeMount{
 			{Name: "private-libvirt", MountPath: privateDir + "/libvirt"},
 			{Name: "private-libvirt-qemu", MountPath: privateDir + "/libvirt/qemu"},
 		} {
 			from.EmptyDir(v.Name)
-			from.Mount(computeContainer, v)
+			from.Container(computeContainer).Mount(v)
 		}
 	}
 	for _, p := range parts {
 		for _, m := range p.mounts {
 			path := m.root
-			if nonRoot(d.vmi) {
+			if nonRoot(d.VMI()) {
 				path = m.user
 			}
-			d.From(p.field).Mount(computeContainer, corev1.VolumeMount{Name: stateVolume, MountPath: path, SubPath: m.folder})
+			d.From(p.field).Container(computeContainer).Mount(corev1.VolumeMount{Name: stateVolume, MountPath: path, SubPath: m.folder})
 		}
 	}
 	return nil
@@ -93,47 +95,47 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // stateClaim returns the claim with the VMI's state; a migration's target may have another one.
-func stateClaim(d *Draft, field string) (*corev1.PersistentVolumeClaim, error) {
+func stateClaim(d *render.Draft, field string) (*corev1.PersistentVolumeClaim, error) {
 	find := launcherClaim
-	if d.migration != nil {
+	if d.Migration() != nil {
 		find = targetClaim
 	}
 	claim, wanted := find(d)
 	if claim == nil {
-		return nil, &Error{
+		return nil, &render.Error{
 			Field: field, Reason: wanted + " not found; it holds the VMI's persistent state",
-			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	return claim, nil
 }
 
 // launcherClaim returns the claim of a new launcher and a description of the lookup.
-func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
-	name := stateLabel + "-" + d.vmi.Name
-	claim := labelledClaim(d, stateLabel, d.vmi.Name)
-	if old := d.facts.Claims[name]; claim == nil && old != nil && old.DeletionTimestamp == nil {
+func launcherClaim(d *render.Draft) (*corev1.PersistentVolumeClaim, string) {
+	name := stateLabel + "-" + d.VMI().Name
+	claim := labelledClaim(d, stateLabel, d.VMI().Name)
+	if old := d.Facts().Claims[name]; claim == nil && old != nil && old.DeletionTimestamp == nil {
 		claim = old
 	}
-	return claim, fmt.Sprintf("a claim with label %s=%s, or named %s,", stateLabel, d.vmi.Name, name)
+	return claim, fmt.Sprintf("a claim with label %s=%s, or named %s,", stateLabel, d.VMI().Name, name)
 }
 
 // targetClaim returns the claim of a migration's target and a description of the lookup.
-func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
+func targetClaim(d *render.Draft) (*corev1.PersistentVolumeClaim, string) {
 	if name := targetClaimName(d); name != "" {
-		return d.facts.Claims[name], fmt.Sprintf("claim %q", name)
+		return d.Facts().Claims[name], fmt.Sprintf("claim %q", name)
 	}
-	return labelledClaim(d, v1.MigrationNameLabel, d.migration.Name),
-		fmt.Sprintf("a claim with label %s=%s", v1.MigrationNameLabel, d.migration.Name)
+	return labelledClaim(d, v1.MigrationNameLabel, d.Migration().Name),
+		fmt.Sprintf("a claim with label %s=%s", v1.MigrationNameLabel, d.Migration().Name)
 }
 
 // targetClaimName returns the claim name that the migration sets for its target, if any. The VMI's status counts only if it
 // is about this migration: that of an earlier one names the claim of the source.
-func targetClaimName(d *Draft) string {
-	if d.migration.StateClaim != "" {
-		return d.migration.StateClaim
+func targetClaimName(d *render.Draft) string {
+	if d.Migration().StateClaim != "" {
+		return d.Migration().StateClaim
 	}
-	if s := d.vmi.Status.MigrationState; s != nil && s.MigrationUID == d.migration.UID {
+	if s := d.VMI().Status.MigrationState; s != nil && s.MigrationUID == d.Migration().UID {
 		return s.TargetPersistentStatePVCName
 	}
 	return ""
@@ -141,10 +143,10 @@ func targetClaimName(d *Draft) string {
 
 // labelledClaim returns the claim with a label. Of several the newest counts: after a migration, the claim of the source
 // keeps its label for a while.
-func labelledClaim(d *Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
-	for _, name := range sortedKeys(d.facts.Claims) {
-		c := d.facts.Claims[name]
-		if c == nil || c.DeletionTimestamp != nil || c.Labels[label] != value || (c.Namespace != "" && c.Namespace != d.vmi.Namespace) {
+func labelledClaim(d *render.Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
+	for _, name := range sortedKeys(d.Facts().Claims) {
+		c := d.Facts().Claims[name]
+		if c == nil || c.DeletionTimestamp != nil || c.Labels[label] != value || (c.Namespace != "" && c.Namespace != d.VMI().Namespace) {
 			continue
 		}
 		if found == nil || c.CreationTimestamp.After(found.CreationTimestamp.Time) {

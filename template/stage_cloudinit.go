@@ -5,20 +5,22 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // cloudInit adds the secrets with cloud-init data. Data in the VMI itself needs no volume. Both spellings of a key are in
 // use.
-func cloudInit(d *Draft) error {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+func cloudInit(d *render.Draft) error {
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		from := d.From(elementOf(vmiVolumes, i))
 		for _, s := range seedsOf(v) {
 			from.Volume(corev1.Volume{Name: v.Name + s.suffix, VolumeSource: corev1.VolumeSource{
 				Secret: &corev1.SecretVolumeSource{SecretName: s.secret},
 			}})
 			for _, key := range s.keys {
-				from.Mount(computeContainer, corev1.VolumeMount{
+				from.Container(computeContainer).Mount(corev1.VolumeMount{
 					Name: v.Name + s.suffix, MountPath: privateDir + "/secret/" + v.Name + "/" + key, SubPath: key, ReadOnly: true,
 				})
 			}

@@ -5,17 +5,19 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // configMounts adds volumes with configuration objects. The guest gets them as disks, so they are mounted only if there is
 // such a disk.
-func configMounts(d *Draft) error {
+func configMounts(d *render.Draft) error {
 	disks := map[string]bool{}
-	for i := range d.vmi.Spec.Domain.Devices.Disks {
-		disks[d.vmi.Spec.Domain.Devices.Disks[i].Name] = true
+	for i := range d.VMI().Spec.Domain.Devices.Disks {
+		disks[d.VMI().Spec.Domain.Devices.Disks[i].Name] = true
 	}
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		source, folder := configSource(v)
 		if folder == "" {
 			continue
@@ -23,7 +25,7 @@ func configMounts(d *Draft) error {
 		from := d.From(elementOf(vmiVolumes, i))
 		from.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
 		if disks[v.Name] {
-			from.Mount(computeContainer, corev1.VolumeMount{
+			from.Container(computeContainer).Mount(corev1.VolumeMount{
 				Name: v.Name, MountPath: privateDir + "/" + folder + "/" + v.Name, ReadOnly: true,
 			})
 		}

@@ -9,11 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // consoleLog adds the container that prints the guest's serial console to the Pod's log. It is a sidecar init container, so
 // that it starts before the domain and ends after it.
-func consoleLog(d *Draft) error {
+func consoleLog(d *render.Draft) error {
 	if !logsConsole(d) {
 		return nil
 	}
@@ -22,13 +24,13 @@ func consoleLog(d *Draft) error {
 		return err
 	}
 	always := corev1.ContainerRestartPolicyAlways
-	d.InitContainer(corev1.Container{
+	d.AddInitContainer(corev1.Container{
 		Name:            "guest-console-log",
-		Image:           d.config.LauncherImage,
-		ImagePullPolicy: d.config.ImagePullPolicy,
+		Image:           d.Config().LauncherImage,
+		ImagePullPolicy: d.Config().ImagePullPolicy,
 		RestartPolicy:   &always,
 		Command:         []string{"/usr/bin/virt-tail"},
-		Args:            []string{"--logfile", privateDir + "/" + string(d.vmi.UID) + "/virt-serial0-log"},
+		Args:            []string{"--logfile", privateDir + "/" + string(d.VMI().UID) + "/virt-serial0-log"},
 		Env:             []corev1.EnvVar{{Name: "VIRT_LAUNCHER_LOG_VERBOSITY", Value: fmt.Sprint(verbosity)}},
 		SecurityContext: supportSecurity(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: "private", MountPath: privateDir, ReadOnly: true}},
@@ -38,24 +40,24 @@ func consoleLog(d *Draft) error {
 	return nil
 }
 
-func logsConsole(d *Draft) bool {
-	devices := &d.vmi.Spec.Domain.Devices
+func logsConsole(d *render.Draft) bool {
+	devices := &d.VMI().Spec.Domain.Devices
 	if a := devices.AutoattachSerialConsole; a != nil && !*a {
 		return false
 	}
 	if l := devices.LogSerialConsole; l != nil {
 		return *l
 	}
-	return !d.config.DisableSerialConsoleLog
+	return !d.Config().DisableSerialConsoleLog
 }
 
 type amounts struct{ cpu, memory string }
 
 // supportResources returns the resources of a support container: the configured ones, otherwise the defaults. A Pod of
 // guaranteed quality of service needs requests equal to limits.
-func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func supportResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := replacedResources(d, kind, request, limit)
-	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		r.Requests = r.Limits.DeepCopy()
 	}
 	return withinLimits(d, kind, r)
@@ -63,17 +65,17 @@ func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amo
 
 // configuredResources returns the resources of a container in a Pod of its own, whose quality of service is independent of
 // the VMI's. The Draft may be without a VMI.
-func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func configuredResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	return withinLimits(d, kind, replacedResources(d, kind, request, limit))
 }
 
 // withinLimits fails the stage if an amount is negative, or a request above its limit: a configuration that overrides one
 // of them may contradict the default of the other.
-func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
+func withinLimits(d *render.Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := r.Requests[name], r.Limits[name]
 		wrong := func(side, reason, remedy string) {
-			d.fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
+			d.Fail(render.Invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
 		}
 		switch {
 		case limit.Sign() < 0:
@@ -88,9 +90,9 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 }
 
 // replacedResources returns the defaults, overridden by the configuration.
-func replacedResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+func replacedResources(d *render.Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
-	for _, c := range d.config.ContainerResources {
+	for _, c := range d.Config().ContainerResources {
 		if c.Type != kind {
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // containerPathDir is the folder of a container for shared paths of the launcher. It differs from the launcher's own path,
@@ -17,21 +19,21 @@ const containerPathDir = "/virtiofs-data/"
 
 // containerPaths adds a container for every file system that shares a path of the launcher itself. KubeVirt does so in a
 // webhook, after others have changed the Pod; here, the volumes must come from stages before virtiofs.
-func containerPaths(d *Draft, shared map[string]bool) error {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+func containerPaths(d *render.Draft, shared map[string]bool) error {
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		if v.ContainerPath == nil || !shared[v.Name] {
 			continue
 		}
-		source, rest := mountAt(d.pod, v.ContainerPath.Path)
-		if problem := unshareable(d.pod, source); problem != "" {
-			return invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
+		source, rest := mountAt(d.View(), v.ContainerPath.Path)
+		if problem := unshareable(d.View(), source); problem != "" {
+			return render.Invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
 				"use a path that compute mounts from a configMap, secret, projected, downwardAPI or emptyDir volume, or insert a stage "+
 					"before virtiofs that mounts it; for the token of a service account use a serviceAccount volume")
 		}
 		at := containerPathDir + v.Name
-		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, folder{
-			volume: v.Name, path: at, asRoot: hasToken(d.pod, source.Name),
+		d.From(elementOf(vmiVolumes, i)).AddContainer(virtiofsContainer(d, folder{
+			volume: v.Name, path: at, asRoot: hasToken(d.View(), source.Name),
 			mount: &corev1.VolumeMount{Name: source.Name, MountPath: at, SubPath: path.Join(source.SubPath, rest), ReadOnly: true},
 		}))
 	}

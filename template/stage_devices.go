@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Devices of virt-handler's device plugins.
@@ -42,9 +44,9 @@ type pluginDevice struct {
 
 // deviceResources requests the devices of device plugins. It overrides the resources of the VMI, which cannot request other
 // amounts of these devices.
-func deviceResources(d *Draft) error {
-	if s := d.vmi.Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
-		return invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
+func deviceResources(d *render.Draft) error {
+	if s := d.VMI().Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
+		return render.Invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
 	}
 	for _, device := range guestDevices(d) {
 		if !device.needed {
@@ -52,25 +54,25 @@ func deviceResources(d *Draft) error {
 		}
 		one := *resource.NewQuantity(1, resource.DecimalSI)
 		from := d.From(device.from)
-		from.Limit(computeContainer, device.name, one)
+		from.Container(computeContainer).Limit(device.name, one)
 		if device.requested {
-			from.Request(computeContainer, device.name, one)
+			from.Container(computeContainer).Request(device.name, one)
 		}
 	}
 	return nil
 }
 
-func guestDevices(d *Draft) []pluginDevice {
-	devices := &d.vmi.Spec.Domain.Devices
-	security := d.vmi.Spec.Domain.LaunchSecurity
+func guestDevices(d *render.Draft) []pluginDevice {
+	devices := &d.VMI().Spec.Domain.Devices
+	security := d.VMI().Spec.Domain.LaunchSecurity
 	if security == nil {
 		security = &v1.LaunchSecurity{}
 	}
 	hypervisor := deviceKVM
-	if d.config.Hypervisor == v1.HyperVDirectHypervisorName {
+	if d.Config().Hypervisor == v1.HyperVDirectHypervisorName {
 		hypervisor = deviceMSHV
 	}
-	accelerated := !d.config.AllowEmulation
+	accelerated := !d.Config().AllowEmulation
 	tun := len(devices.Interfaces) > 0 || devices.AutoattachPodInterface == nil || *devices.AutoattachPodInterface
 	reserves := slices.ContainsFunc(devices.Disks, func(disk v1.Disk) bool { return disk.LUN != nil && disk.LUN.Reservation })
 	return []pluginDevice{
@@ -81,7 +83,7 @@ func guestDevices(d *Draft) []pluginDevice {
 		{name: deviceSEV, needed: security.SEV != nil || security.SNP != nil, from: fieldSecurity, requested: true},
 		{name: deviceTDX, needed: security.TDX != nil, from: fieldSecurity, requested: true},
 		{name: devicePRHelper, needed: reserves, from: vmiDisks, requested: true},
-		{name: deviceIOMMUFD, needed: d.config.GateEnabled(gateIOMMUFD), from: "Config.FeatureGates", requested: true},
+		{name: deviceIOMMUFD, needed: d.Config().GateEnabled(gateIOMMUFD), from: "Config.FeatureGates", requested: true},
 	}
 }
 

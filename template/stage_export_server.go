@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -22,8 +24,8 @@ const (
 )
 
 // exportServer completes the exporter to one that serves claims and optional manifests.
-func exportServer(d *Draft) error {
-	s := d.input.Export.Server
+func exportServer(d *render.Draft) error {
+	s := d.Input().Export.Server
 	if s == nil {
 		return nil
 	}
@@ -33,7 +35,7 @@ func exportServer(d *Draft) error {
 	}
 	exportMetadata(d, s)
 	d.Set("spec.securityContext", func(p *corev1.Pod) {
-		group, yes := qemuUser, true
+		group, yes := render.QEMUUser, true
 		p.Spec.SecurityContext = &corev1.PodSecurityContext{
 			RunAsNonRoot: &yes, FSGroup: &group,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
@@ -47,11 +49,8 @@ func exportServer(d *Draft) error {
 	if s.ManifestConfigMap != "" {
 		exportManifests(d, s.ManifestConfigMap)
 	}
-	if server, _ := d.container(exporterContainer, "", ""); server == nil {
-		return nil // recorded by container
-	}
-	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(p *corev1.Pod) {
-		containerOf(p, exporterContainer).ReadinessProbe = &corev1.Probe{
+	d.Container(exporterContainer).Set("readinessProbe", func(c *corev1.Container) {
+		c.ReadinessProbe = &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 				Scheme: corev1.URISchemeHTTPS, Path: "/exportready", Port: intstr.FromInt32(exportPort),
 			}},
@@ -63,15 +62,16 @@ func exportServer(d *Draft) error {
 
 // exportMetadata replaces the label of the bare exporter. The export's labels and annotations are copied, except for those
 // by which its Service and its controller find the Pod.
-func exportMetadata(d *Draft, s *ExportServer) {
-	d.Drop(fieldLabels + "[" + v1.AppLabel + "]")
-	for _, key := range sortedKeys(d.export.Labels) {
-		d.From("metadata.labels").Label(key, d.export.Labels[key])
+func exportMetadata(d *render.Draft, s *render.ExportServer) {
+	export := d.Input().Export.Object
+	d.Drop("metadata.labels[" + v1.AppLabel + "]")
+	for _, key := range sortedKeys(export.Labels) {
+		d.From("metadata.labels").Label(key, export.Labels[key])
 	}
-	d.From("metadata.name").Label(exportServiceLabel, exportLabel(d.export.Name))
-	for _, key := range sortedKeys(d.export.Annotations) {
+	d.From("metadata.name").Label(exportServiceLabel, exportLabel(export.Name))
+	for _, key := range sortedKeys(export.Annotations) {
 		if !private(key) {
-			d.From("metadata.annotations").Annotation(key, d.export.Annotations[key])
+			d.From("metadata.annotations").Annotation(key, export.Annotations[key])
 		}
 	}
 	if s.CertificateParameters != "" {
@@ -87,9 +87,9 @@ func exportLabel(name string) string {
 	return joinName(exportPrefix, name)
 }
 
-func exportEnv(d *Draft, s *ExportServer) {
+func exportEnv(d *render.Draft, s *render.ExportServer) {
 	env := func(from, name, value string) {
-		d.From(from).Env(exporterContainer, corev1.EnvVar{Name: name, Value: value})
+		d.From(from).Container(exporterContainer).Env(corev1.EnvVar{Name: name, Value: value})
 	}
 	env("Input.Export.Server.CertificateSecret", "CERT_FILE", certificateDir+"/tls.crt")
 	env("Input.Export.Server.CertificateSecret", "KEY_FILE", certificateDir+"/tls.key")
@@ -100,7 +100,7 @@ func exportEnv(d *Draft, s *ExportServer) {
 	env("", "EXPORT_SECRET_DEF_URI", "/manifests/secret")
 }
 
-func exportVolumes(d *Draft, s *ExportServer) {
+func exportVolumes(d *render.Draft, s *render.ExportServer) {
 	for _, v := range []struct{ from, name, dir, secret string }{
 		{"Input.Export.Server.CertificateSecret", certificateVolume, certificateDir, s.CertificateSecret},
 		{"Input.Export.Server.TokenSecret", tokenVolume, tokenDir, s.TokenSecret},
@@ -108,16 +108,16 @@ func exportVolumes(d *Draft, s *ExportServer) {
 		d.From(v.from).Volume(corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: v.secret},
 		}})
-		d.From(v.from).Mount(exporterContainer, corev1.VolumeMount{Name: v.name, MountPath: v.dir})
+		d.From(v.from).Container(exporterContainer).Mount(corev1.VolumeMount{Name: v.name, MountPath: v.dir})
 	}
 }
 
 // exportManifests adds the manifests of the exported machine to the server.
-func exportManifests(d *Draft, configMap string) {
+func exportManifests(d *render.Draft, configMap string) {
 	from := d.From("Input.Export.Server.ManifestConfigMap")
-	from.Env(exporterContainer, corev1.EnvVar{Name: "EXPORT_VM_DEF_URI", Value: "/manifests/all"})
+	from.Container(exporterContainer).Env(corev1.EnvVar{Name: "EXPORT_VM_DEF_URI", Value: "/manifests/all"})
 	from.Volume(corev1.Volume{Name: manifestVolume, VolumeSource: corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}},
 	}})
-	from.Mount(exporterContainer, corev1.VolumeMount{Name: manifestVolume, MountPath: manifestDir})
+	from.Container(exporterContainer).Mount(corev1.VolumeMount{Name: manifestVolume, MountPath: manifestDir})
 }

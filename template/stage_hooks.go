@@ -10,6 +10,8 @@ import (
 	"io"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -23,7 +25,7 @@ type HookAnnotation struct{}
 
 // Sidecars implements SidecarCreator. An invalid list, or an unknown field, is an error with its position. The stage
 // validates the sidecars, as for every creator.
-func (HookAnnotation) Sidecars(in Input) ([]Sidecar, error) {
+func (HookAnnotation) Sidecars(in Input) ([]render.Sidecar, error) {
 	text, ok := in.VMI.Annotations[hookSidecarsAnnotation]
 	if !ok {
 		return nil, nil
@@ -32,7 +34,7 @@ func (HookAnnotation) Sidecars(in Input) ([]Sidecar, error) {
 	if err := strictJSON([]byte(text), &elements); err != nil {
 		return nil, notAList(hookSidecarsField, err)
 	}
-	list := make([]Sidecar, len(elements))
+	list := make([]render.Sidecar, len(elements))
 	var errs []error
 	for i, element := range elements {
 		at := fmt.Sprintf("%s[%d]", hookSidecarsField, i)
@@ -64,7 +66,7 @@ func strictJSON(text []byte, into any) error {
 	return nil
 }
 
-func notAList(at string, err error) *Error {
+func notAList(at string, err error) *render.Error {
 	reason := err.Error()
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -76,7 +78,7 @@ func notAList(at string, err error) *Error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		reason = "is not complete"
 	}
-	return invalid(at, reason,
+	return render.Invalid(at, reason,
 		`use a JSON list such as [{"image": "example.com/hook:v1", "args": ["--version", "v1alpha2"]}]`)
 }
 
@@ -85,7 +87,7 @@ func notAList(at string, err error) *Error {
 type BindingPluginSidecars struct{}
 
 // Sidecars implements SidecarCreator. A plugin that is missing in Config.NetworkBindings is an error.
-func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
+func (BindingPluginSidecars) Sidecars(in Input) (list []render.Sidecar, err error) {
 	seen := map[string]bool{}
 	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
 		binding := in.VMI.Spec.Domain.Devices.Interfaces[i].Binding
@@ -98,7 +100,7 @@ func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
 			return nil, unregistered(elementOf(vmiInterfaces, i), binding.Name)
 		}
 		if plugin.SidecarImage != "" {
-			list = append(list, Sidecar{
+			list = append(list, render.Sidecar{
 				Image: plugin.SidecarImage, PullPolicy: in.Config.ImagePullPolicy,
 				Plugin: binding.Name, DeviceInfo: plugin.DownwardAPI == v1.DeviceInfo,
 				From: "Config.NetworkBindings[" + binding.Name + "]",
@@ -109,18 +111,19 @@ func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
 }
 
 // askSidecars calls the creators in order, and validates the sidecars. A ConfigMap that is missing in Facts.ConfigMaps is
-// an error that wraps ErrMissingFact.
-func askSidecars(d *Draft, creators []SidecarCreator) error {
+// an error that wraps render.ErrMissingFact.
+func askSidecars(d *render.Draft, creators []SidecarCreator) error {
 	var errs []error
+	in := d.Input()
 	for _, c := range creators {
-		more, err := c.Sidecars(d.input)
+		more, err := c.Sidecars(in)
 		errs = append(errs, err)
 		for _, s := range more {
 			if s.From == "" {
-				s.From = fmt.Sprintf("sidecars[%d]", len(d.sidecars))
+				s.From = fmt.Sprintf("sidecars[%d]", len(d.Sidecars()))
 			}
-			errs = append(errs, checkSidecar(d.input, &s)...)
-			d.sidecars = append(d.sidecars, s)
+			errs = append(errs, checkSidecar(in, &s)...)
+			d.RequestSidecar(s)
 		}
 	}
 	return errors.Join(errs...)

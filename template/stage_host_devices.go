@@ -12,36 +12,38 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // hostDevices requests the VMI's host devices: by the resource name of a device plugin, or by a claim of the Pod for
 // dynamic resource allocation. A device by claim whose feature gate is disabled is omitted, as in KubeVirt.
-func hostDevices(d *Draft) error {
+func hostDevices(d *render.Draft) error {
 	devices := passedThrough(d)
-	if err := errors.Join(slices.Concat(checkClaims(d.vmi.Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
+	if err := errors.Join(slices.Concat(checkClaims(d.VMI().Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
 		return err
 	}
 	if len(devices) == 0 {
 		return nil
 	}
-	plugged := map[corev1.ResourceName][]Term{}
+	plugged := map[corev1.ResourceName][]render.Term{}
 	for i := range devices {
 		p := &devices[i]
 		switch {
 		case p.resource != "":
 			name := corev1.ResourceName(p.resource)
-			plugged[name] = append(plugged[name], Term{
+			plugged[name] = append(plugged[name], render.Term{
 				Name: p.kind + " " + p.name, Amount: *resource.NewQuantity(1, resource.DecimalSI), From: p.field,
 			})
 		case p.claimable:
-			d.From(p.field).Claim(computeContainer, corev1.ResourceClaim{Name: p.claim.ClaimName, Request: p.claim.RequestName})
+			d.From(p.field).Container(computeContainer).Claim(corev1.ResourceClaim{Name: p.claim.ClaimName, Request: p.claim.RequestName})
 		}
 	}
 	for _, name := range sortedKeys(plugged) {
 		n := *resource.NewQuantity(int64(len(plugged[name])), resource.DecimalSI)
 		from := d.From(plugged[name][0].From).Terms(plugged[name]...)
-		from.Request(computeContainer, name, n)
-		from.Limit(computeContainer, name, n)
+		from.Container(computeContainer).Request(name, n)
+		from.Container(computeContainer).Limit(name, n)
 	}
 	return nil
 }
@@ -56,20 +58,20 @@ type passthrough struct {
 }
 
 // passedThrough returns the GPUs, then the other devices, each in the order of the VMI.
-func passedThrough(d *Draft) []passthrough {
-	devices := &d.vmi.Spec.Domain.Devices
+func passedThrough(d *render.Draft) []passthrough {
+	devices := &d.VMI().Spec.Domain.Devices
 	if len(devices.GPUs)+len(devices.HostDevices) == 0 {
 		return nil
 	}
 	var all []passthrough
-	claimable := d.config.GateEnabled(gateGPUsWithDRA)
+	claimable := d.Config().GateEnabled(gateGPUsWithDRA)
 	for i := range devices.GPUs {
 		g := &devices.GPUs[i]
 		all = append(all, passthrough{
 			"GPU", g.Name, elementOf("spec.domain.devices.gpus", i), g.DeviceName, g.ClaimRequest, gateGPUsWithDRA, claimable,
 		})
 	}
-	claimable = d.config.GateEnabled(gateHostDevicesDRA)
+	claimable = d.Config().GateEnabled(gateHostDevicesDRA)
 	for i := range devices.HostDevices {
 		h := &devices.HostDevices[i]
 		all = append(all, passthrough{
@@ -80,19 +82,19 @@ func passedThrough(d *Draft) []passthrough {
 }
 
 // checkPassthrough rejects invalid devices, and devices that are not in the cluster's list, if there is one.
-func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
+func checkPassthrough(d *render.Draft, devices []passthrough) (errs []error) {
 	for i := range devices {
 		p := &devices[i]
 		at := p.field + ".deviceName"
 		switch {
 		case p.resource == "" && p.claim == nil:
-			errs = append(errs, invalid(at, "must be set without a claim", "set the resource of the device, or a claim and its request"))
+			errs = append(errs, render.Invalid(at, "must be set without a claim", "set the resource of the device, or a claim and its request"))
 		case p.resource != "" && p.claim != nil:
-			errs = append(errs, invalid(at, "must not be set with a claim", "keep one of them"))
+			errs = append(errs, render.Invalid(at, "must not be set with a claim", "keep one of them"))
 		case p.claim != nil:
 			errs = append(errs, checkClaimed(d, p)...)
 		default:
-			errs = append(errs, checkPlugged(d.config.PermittedHostDevices, at, p)...)
+			errs = append(errs, checkPlugged(d.Config().PermittedHostDevices, at, p)...)
 		}
 	}
 	return errs
@@ -100,24 +102,24 @@ func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
 
 func checkPlugged(list *v1.PermittedHostDevices, at string, p *passthrough) []error {
 	if list != nil && !permitted(list, p.resource) {
-		return []error{invalid(at, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
+		return []error{render.Invalid(at, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
 			"add it to permittedHostDevices or choose another device")}
 	}
 	if !handedOut(p.resource) {
-		return []error{invalid(at, fmt.Sprintf("%q must be a resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
+		return []error{render.Invalid(at, fmt.Sprintf("%q must be a resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
 	}
 	return nil
 }
 
 // checkClaimed rejects a device whose claim the Pod does not have. If the gate is disabled, a list permits no claims.
-func checkClaimed(d *Draft, p *passthrough) []error {
+func checkClaimed(d *render.Draft, p *passthrough) []error {
 	if p.claimable {
-		return checkClaimRequest(p.field, p.claim, d.vmi.Spec.ResourceClaims)
+		return checkClaimRequest(p.field, p.claim, d.VMI().Spec.ResourceClaims)
 	}
-	if d.config.PermittedHostDevices == nil {
+	if d.Config().PermittedHostDevices == nil {
 		return nil
 	}
-	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",
+	return []error{render.Invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",
 		"enable feature gate "+p.gate+", or set the resource of a device plugin")}
 }
 
@@ -144,7 +146,7 @@ func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error)
 			continue
 		}
 		if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
-			errs = append(errs, invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
+			errs = append(errs, render.Invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
 				"use an object of the VMI's namespace"))
 		}
 	}
@@ -154,10 +156,10 @@ func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error)
 // checkClaimRequest rejects a device whose claim the Pod does not have.
 func checkClaimRequest(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{render.Invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	if problems := validation.IsDNS1123Label(c.RequestName); len(problems) > 0 {
-		return []error{invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "use a request of the claim")}
+		return []error{render.Invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "use a request of the claim")}
 	}
 	return nil
 }

@@ -5,26 +5,28 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // imageCopies adds a container per disk image in clusters without image volumes. It exposes the image's files to the domain
 // through a shared folder by a binary of the launcher's image, which the first init container copies. The init container of
 // each image makes the kubelet pull it before the domain starts.
-func imageCopies(d *Draft) error {
-	if d.config.GateEnabled(gateImageVolume) {
+func imageCopies(d *render.Draft) error {
+	if d.Config().GateEnabled(gateImageVolume) {
 		return nil
 	}
 	all, err := pinnedImages(d)
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	d.From("Config.LauncherImage, " + runtimeUser).InitContainer(binaryContainer(d))
+	d.From("Config.LauncherImage, " + runtimeUser).AddInitContainer(binaryContainer(d))
 	for _, image := range all {
-		d.From(image.field).InitContainer(imageContainer(d, image, "-init", "--no-op"))
+		d.From(image.field).AddInitContainer(imageContainer(d, image, "-init", "--no-op"))
 	}
 	for _, image := range all {
-		folder := copyFolder(d.vmi) + "/" + image.copyName
-		d.From(image.field).Container(imageContainer(d, image, "", "--copy-path", folder))
+		folder := copyFolder(d.VMI()) + "/" + image.copyName
+		d.From(image.field).AddContainer(imageContainer(d, image, "", "--copy-path", folder))
 	}
 	return nil
 }
@@ -34,7 +36,7 @@ func copyFolder(vmi *v1.VirtualMachineInstance) string {
 	return containerDiskData + "/" + string(vmi.UID)
 }
 
-func imageContainer(d *Draft, image diskImage, suffix string, args ...string) corev1.Container {
+func imageContainer(d *render.Draft, image diskImage, suffix string, args ...string) corev1.Container {
 	return corev1.Container{
 		Name:            imageContainerPrefix + image.volume + suffix,
 		Image:           image.reference,
@@ -44,28 +46,28 @@ func imageContainer(d *Draft, image diskImage, suffix string, args ...string) co
 		SecurityContext: supportSecurity(),
 		Resources:       imageResources(d),
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: containerDisks, MountPath: copyFolder(d.vmi)},
+			{Name: containerDisks, MountPath: copyFolder(d.VMI())},
 			{Name: launcherBinaries, MountPath: "/usr/bin"},
 		},
 	}
 }
 
 // binaryContainer copies the binary that runs in images. It runs as the launcher does.
-func binaryContainer(d *Draft) corev1.Container {
+func binaryContainer(d *render.Draft) corev1.Container {
 	request, limit := amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "40M"}
-	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		limit.cpu = "10m"
 	}
 	return corev1.Container{
 		Name:            "container-disk-binary",
-		Image:           d.config.LauncherImage,
-		ImagePullPolicy: d.config.ImagePullPolicy,
+		Image:           d.Config().LauncherImage,
+		ImagePullPolicy: d.Config().ImagePullPolicy,
 		Command:         []string{"/usr/bin/cp"},
 		Args:            []string{"--preserve=all", "/usr/bin/container-disk", "/init/usr/bin/container-disk"},
-		SecurityContext: binarySecurity(d.vmi),
+		SecurityContext: binarySecurity(d.VMI()),
 		Resources:       supportResources(d, v1.ContainerDisk, request, limit),
 		VolumeMounts:    []corev1.VolumeMount{{Name: launcherBinaries, MountPath: "/init/usr/bin"}},
-		Env:             homeEnv(d.vmi),
+		Env:             homeEnv(d.VMI()),
 
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -35,7 +37,7 @@ type diskImage struct {
 
 // images adds containerDisk and kernel boot images as image volumes. An init container per image makes the kubelet report
 // the digest of its tag, which pins the image for a later migration.
-func images(d *Draft) error {
+func images(d *render.Draft) error {
 	all, err := pinnedImages(d)
 	if err != nil {
 		return err
@@ -43,8 +45,8 @@ func images(d *Draft) error {
 	for _, image := range all {
 		d.From(image.field).PullSecret(image.pullSecret)
 	}
-	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
-	if !d.config.GateEnabled(gateImageVolume) {
+	d.From("Config.ImagePullSecret").PullSecret(d.Config().ImagePullSecret)
+	if !d.Config().GateEnabled(gateImageVolume) {
 		return nil
 	}
 	digests := asksForDigests(d)
@@ -53,23 +55,23 @@ func images(d *Draft) error {
 		from.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: image.reference, PullPolicy: image.pullPolicy},
 		}})
-		from.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
+		from.Container(computeContainer).Mount(corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
 		if digests {
-			from.InitContainer(digestContainer(d, image))
+			from.AddInitContainer(digestContainer(d, image))
 		}
 	}
 	if digests && len(all) > 0 {
 		d.From("Config.LauncherImage").Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: d.config.LauncherImage, PullPolicy: d.config.ImagePullPolicy},
+			Image: &corev1.ImageVolumeSource{Reference: d.Config().LauncherImage, PullPolicy: d.Config().ImagePullPolicy},
 		}})
 	}
 	return nil
 }
 
 // pinnedImages returns the images of the VMI, on a migration target by the digests of the source.
-func pinnedImages(d *Draft) ([]diskImage, error) {
-	all := diskImages(d.vmi)
-	if d.migration == nil {
+func pinnedImages(d *render.Draft) ([]diskImage, error) {
+	all := diskImages(d.VMI())
+	if d.Migration() == nil {
 		return all, nil
 	}
 	for i := range all {
@@ -83,7 +85,7 @@ func pinnedImages(d *Draft) ([]diskImage, error) {
 }
 
 // asksForDigests reports whether image volumes come with containers that reveal digests. A target has them already.
-func asksForDigests(d *Draft) bool { return d.migration == nil && !skipsDigest(d.vmi) }
+func asksForDigests(d *render.Draft) bool { return d.Migration() == nil && !skipsDigest(d.VMI()) }
 
 func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 	for i := range vmi.Spec.Volumes {
@@ -110,7 +112,7 @@ func skipsDigest(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Annotations[skipDigestAnnotation] == "true"
 }
 
-func digestContainer(d *Draft, image diskImage) corev1.Container {
+func digestContainer(d *render.Draft, image diskImage) corev1.Container {
 	return corev1.Container{
 		Name:            imageContainerPrefix + image.volume,
 		Image:           image.reference,
@@ -124,7 +126,7 @@ func digestContainer(d *Draft, image diskImage) corev1.Container {
 }
 
 // imageResources returns the resources of a container that runs from a disk image.
-func imageResources(d *Draft) corev1.ResourceRequirements {
+func imageResources(d *render.Draft) corev1.ResourceRequirements {
 	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
 	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
 	return r
@@ -132,9 +134,9 @@ func imageResources(d *Draft) corev1.ResourceRequirements {
 
 // pinnedImage returns the reference of the source Pod's image. The target needs the same bytes, even if the tag has moved
 // meanwhile.
-func pinnedImage(d *Draft, image diskImage) (string, error) {
-	source := d.migration.SourcePod
-	if d.migration.Receives {
+func pinnedImage(d *render.Draft, image diskImage) (string, error) {
+	source := d.Migration().SourcePod
+	if d.Migration().Receives {
 		return receivedImage(d, image)
 	}
 	reference := image.reference
@@ -147,26 +149,26 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 	if digest := digestPattern.FindStringSubmatch(reported); digest != nil {
 		return withoutTag(image.reference) + digestMark + digest[1], nil
 	}
-	if strings.Contains(reference, digestMark) || (!found && skipsDigest(d.vmi)) {
+	if strings.Contains(reference, digestMark) || (!found && skipsDigest(d.VMI())) {
 		return reference, nil
 	}
 	if !found || reported == "" {
-		return "", &Error{
+		return "", &render.Error{
 			Field: image.field, Reason: fmt.Sprintf("pod %q does not report the digest of image %q", source.Name, image.reference),
-			Remedy: "wait for the report, or reference the image by digest", Err: ErrMissingFact,
+			Remedy: "wait for the report, or reference the image by digest", Err: render.ErrMissingFact,
 		}
 	}
-	return "", invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
+	return "", render.Invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
 		source.Name, reported, image.reference), "reference the image by digest")
 }
 
 // receivedImage returns the image reference of a VMI from another cluster. Its digest there is unknown, and a guest that
 // finds other bytes below its writes loses its disk.
-func receivedImage(d *Draft, image diskImage) (string, error) {
-	if strings.Contains(image.reference, digestMark) || skipsDigest(d.vmi) {
+func receivedImage(d *render.Draft, image diskImage) (string, error) {
+	if strings.Contains(image.reference, digestMark) || skipsDigest(d.VMI()) {
 		return image.reference, nil
 	}
-	return "", invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
+	return "", render.Invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
 		"reference the image by digest on both sides, or annotate the VMI with "+skipDigestAnnotation+"=true if the tag never moves")
 }
 

@@ -3,13 +3,15 @@
 package template
 
 import (
-	"crypto/sha1" //nolint:gosec // the identity label's form is KubeVirt's, it protects nothing
+	"crypto/sha1"
 	"encoding/hex"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -18,31 +20,31 @@ const (
 )
 
 // metadata sets the Pod's name, owner, labels and annotations.
-func metadata(d *Draft) error {
-	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.vmi) })
-	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
+func metadata(d *render.Draft) error {
+	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.VMI()) })
+	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.VMI().Namespace })
 	d.From("metadata.uid").Set("metadata.ownerReferences", func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{
-			*metav1.NewControllerRef(d.vmi, v1.VirtualMachineInstanceGroupVersionKind),
+			*metav1.NewControllerRef(d.VMI(), v1.VirtualMachineInstanceGroupVersionKind),
 		}
 	})
 	// Within a stage, later values win.
 	copied := d.From("metadata.labels")
-	for _, key := range sortedKeys(d.vmi.Labels) {
-		copied.Label(key, d.vmi.Labels[key])
+	for _, key := range sortedKeys(d.VMI().Labels) {
+		copied.Label(key, d.VMI().Labels[key])
 	}
 	d.Label(v1.AppLabel, "virt-launcher")
-	d.From("metadata.uid").Label(v1.CreatedByLabel, string(d.vmi.UID))
-	d.From("spec.hostname, metadata.name").Label(v1.DeprecatedVirtualMachineNameLabel, hostname(d.vmi))
-	d.From("metadata.name").Label(v1.VirtualMachineInstanceIDLabel, identity(d.vmi.Name))
-	if inject, ok := d.vmi.Annotations[istioInject]; ok {
+	d.From("metadata.uid").Label(v1.CreatedByLabel, string(d.VMI().UID))
+	d.From("spec.hostname, metadata.name").Label(v1.DeprecatedVirtualMachineNameLabel, hostname(d.VMI()))
+	d.From("metadata.name").Label(v1.VirtualMachineInstanceIDLabel, identity(d.VMI().Name))
+	if inject, ok := d.VMI().Annotations[istioInject]; ok {
 		d.From("metadata.annotations["+istioInject+"]").Label(istioInject, inject)
 	}
-	d.From("metadata.name").Annotation(v1.DomainAnnotation, d.vmi.Name)
+	d.From("metadata.name").Annotation(v1.DomainAnnotation, d.VMI().Name)
 	copied = d.From("metadata.annotations")
-	for _, key := range sortedKeys(d.vmi.Annotations) {
+	for _, key := range sortedKeys(d.VMI().Annotations) {
 		if !private(key) {
-			copied.Annotation(key, d.vmi.Annotations[key])
+			copied.Annotation(key, d.VMI().Annotations[key])
 		}
 	}
 	d.Annotation("kubectl.kubernetes.io/default-container", computeContainer)

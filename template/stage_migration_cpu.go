@@ -7,17 +7,19 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // sameCPU restricts the target to nodes with the source's CPU vendor and, for host-model VMIs, to nodes that support the
 // source's model.
-func sameCPU(d *Draft) error {
-	if cpu := d.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
+func sameCPU(d *render.Draft) error {
+	if cpu := d.VMI().Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
 		if err := sameHostModel(d); err != nil {
 			return err
 		}
 	}
-	if hasPrefix(d.pod.Spec.NodeSelector, v1.CPUModelVendorLabel) {
+	if hasPrefix(d.View().Spec.NodeSelector, v1.CPUModelVendorLabel) {
 		return nil
 	}
 	labels, from := sourceLabels(d)
@@ -32,23 +34,23 @@ func sameCPU(d *Draft) error {
 
 // sourceLabels returns the labels of the source's node. A VMI that is received from another cluster carries the relevant
 // ones.
-func sourceLabels(d *Draft) (labels map[string]string, from string) {
+func sourceLabels(d *render.Draft) (labels map[string]string, from string) {
 	switch {
-	case d.migration.Receives:
+	case d.Migration().Receives:
 		return source(d).NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
-	case d.migration.SourceNode != nil:
-		return d.migration.SourceNode.Labels, "Input.Migration.SourceNode labels"
+	case d.Migration().SourceNode != nil:
+		return d.Migration().SourceNode.Labels, "Input.Migration.SourceNode labels"
 	default:
 		return nil, ""
 	}
 }
 
-func sameHostModel(d *Draft) error {
+func sameHostModel(d *render.Draft) error {
 	// After a migration, a VMI keeps the model it was started with, not that of its current node.
 	inherited := false
 	var carried map[string]string
-	if !d.migration.Receives { // otherwise its Pod is in another namespace or cluster
-		carried = d.migration.SourcePod.Spec.NodeSelector
+	if !d.Migration().Receives { // otherwise its Pod is in another namespace or cluster
+		carried = d.Migration().SourcePod.Spec.NodeSelector
 	}
 	for _, key := range sortedKeys(carried) {
 		if strings.HasPrefix(key, v1.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, v1.CPUFeatureLabel) {
@@ -61,10 +63,10 @@ func sameHostModel(d *Draft) error {
 	}
 	labels, from := sourceLabels(d)
 	if !hasPrefix(labels, v1.HostModelCPULabel) {
-		return &Error{
+		return &render.Error{
 			Field:  "spec.domain.cpu.model",
 			Reason: fmt.Sprintf("the source node has no label %s<model>, so the CPU model of the migration is unknown", v1.HostModelCPULabel),
-			Remedy: "label the node, or set a named CPU model on the VMI", Err: ErrMissingFact,
+			Remedy: "label the node, or set a named CPU model on the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	for _, key := range sortedKeys(labels) {

@@ -7,18 +7,20 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // sourceContext is the field with the source's SELinux context in a VMI that is received from another cluster.
 const sourceContext = "status.migrationState.sourceState.selinuxContext"
 
 // sameSELinuxLevel sets the categories of the source on the target, which the domain needs to open shared disks.
-func sameSELinuxLevel(d *Draft) error {
-	if d.config.IgnoreSELinuxLevel {
+func sameSELinuxLevel(d *render.Draft) error {
+	if d.Config().IgnoreSELinuxLevel {
 		return nil
 	}
-	field, context := "status.selinuxContext", d.vmi.Status.SelinuxContext
-	if d.migration.Receives {
+	field, context := "status.selinuxContext", d.VMI().Status.SelinuxContext
+	if d.Migration().Receives {
 		field, context = sourceContext, source(d).SelinuxContext
 	}
 	level, err := selinuxLevel(field, context, "wait for the node agent's report, or set Config.IgnoreSELinuxLevel")
@@ -43,13 +45,13 @@ func sameSELinuxLevel(d *Draft) error {
 func selinuxLevel(field, context, remedy string) (string, error) {
 	switch context {
 	case "":
-		return "", &Error{Field: field, Reason: "must be set", Remedy: remedy, Err: ErrMissingFact}
+		return "", &render.Error{Field: field, Reason: "must be set", Remedy: remedy, Err: render.ErrMissingFact}
 	case "none":
 		return "", nil
 	}
 	parts := strings.SplitN(context, ":", 4)
 	if len(parts) < 4 || parts[3] == "" {
-		return "", invalid(field, fmt.Sprintf("%q must be an SELinux context", context), "use the form user:role:type:level")
+		return "", render.Invalid(field, fmt.Sprintf("%q must be an SELinux context", context), "use the form user:role:type:level")
 	}
 	return parts[3], nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -199,8 +201,8 @@ func networkOf(list []v1.Network, name string) int {
 	return -1
 }
 
-func unregistered(at, plugin string) *Error {
-	return invalid(at+".binding.name", fmt.Sprintf("network binding plugin %q is not registered", plugin),
+func unregistered(at, plugin string) *render.Error {
+	return render.Invalid(at+".binding.name", fmt.Sprintf("network binding plugin %q is not registered", plugin),
 		"register it in Config.NetworkBindings, or use another binding")
 }
 
@@ -233,7 +235,7 @@ func keepsOrdinalNames(in Input) (bool, error) {
 		Interface string `json:"interface"`
 	}
 	if err := json.Unmarshal([]byte(text), &statuses); err != nil {
-		return false, invalid("Input.Migration.SourcePod.metadata.annotations["+networkStatusAnnotation+"]",
+		return false, render.Invalid("Input.Migration.SourcePod.metadata.annotations["+networkStatusAnnotation+"]",
 			"must be the network status of multus: "+err.Error(), "restore the value, which determines the source's interface names")
 	}
 	for _, s := range statuses {

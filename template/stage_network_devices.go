@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 type NetworkOverhead struct{}
 
 // Overhead implements OverheadCalculator.
-func (NetworkOverhead) Overhead(in Input) (terms []Term) {
+func (NetworkOverhead) Overhead(in Input) (terms []render.Term) {
 	passt, seen := false, map[string]bool{}
 	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
 		iface := &in.VMI.Spec.Domain.Devices.Interfaces[i]
@@ -40,7 +42,7 @@ func (NetworkOverhead) Overhead(in Input) (terms []Term) {
 		if overhead == nil || overhead.Requests.Memory().IsZero() {
 			continue
 		}
-		terms = append(terms, Term{
+		terms = append(terms, render.Term{
 			Name: "network binding plugin " + iface.Binding.Name, Amount: overhead.Requests.Memory().DeepCopy(),
 			From: "Config.NetworkBindings[" + iface.Binding.Name + "]",
 		})
@@ -50,18 +52,18 @@ func (NetworkOverhead) Overhead(in Input) (terms []Term) {
 
 // networkDevices requests the devices of networks: those of NetworkAttachmentDefinitions, unless a webhook adds them, and
 // those of resource claims.
-func networkDevices(d *Draft) error {
-	if !d.config.GateEnabled(gateExternalNetInject) {
+func networkDevices(d *render.Draft) error {
+	if !d.Config().GateEnabled(gateExternalNetInject) {
 		if err := networkResources(d); err != nil {
 			return err
 		}
 	}
-	if !d.config.GateEnabled(gateNetworkDRA) {
+	if !d.Config().GateEnabled(gateNetworkDRA) {
 		return nil
 	}
-	for i := range d.vmi.Spec.Networks {
-		if c := d.vmi.Spec.Networks[i].ResourceClaim; c != nil {
-			d.From(elementOf(vmiNetworks, i)+".resourceClaim").Claim(computeContainer, corev1.ResourceClaim{Name: c.ClaimName, Request: c.RequestName})
+	for i := range d.VMI().Spec.Networks {
+		if c := d.VMI().Spec.Networks[i].ResourceClaim; c != nil {
+			d.From(elementOf(vmiNetworks, i) + ".resourceClaim").Container(computeContainer).Claim(corev1.ResourceClaim{Name: c.ClaimName, Request: c.RequestName})
 		}
 	}
 	return nil
@@ -69,11 +71,11 @@ func networkDevices(d *Draft) error {
 
 // networkResources requests one device for each network whose definition names a resource, in addition to the VMI's other
 // devices.
-func networkResources(d *Draft) error {
+func networkResources(d *render.Draft) error {
 	counts := map[corev1.ResourceName]int64{}
 	var errs []error
-	for i := range d.vmi.Spec.Networks {
-		n := &d.vmi.Spec.Networks[i]
+	for i := range d.VMI().Spec.Networks {
+		n := &d.VMI().Spec.Networks[i]
 		if n.Multus == nil {
 			continue
 		}
@@ -84,7 +86,7 @@ func networkResources(d *Draft) error {
 			counts[name]++
 		}
 	}
-	compute, _ := d.container(computeContainer, "", "")
+	compute := d.Container(computeContainer).View()
 	if len(errs) > 0 || compute == nil {
 		return errors.Join(errs...)
 	}
@@ -93,20 +95,20 @@ func networkResources(d *Draft) error {
 		pieces := *resource.NewQuantity(counts[name], resource.DecimalSI)
 		request.Add(pieces)
 		limit.Add(pieces)
-		d.From("Facts.NetworkAttachmentDefinitions").Request(computeContainer, name, request)
-		d.From("Facts.NetworkAttachmentDefinitions").Limit(computeContainer, name, limit)
+		d.From("Facts.NetworkAttachmentDefinitions").Container(computeContainer).Request(name, request)
+		d.From("Facts.NetworkAttachmentDefinitions").Container(computeContainer).Limit(name, limit)
 	}
 	return nil
 }
 
 // networkResource returns the resource name of a network's devices; empty if it has none.
-func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error) {
-	namespace, name := nadReference(d.vmi.Namespace, reference)
-	nad := d.facts.NetworkAttachmentDefinitions[namespace+"/"+name]
+func networkResource(d *render.Draft, at, reference string) (corev1.ResourceName, error) {
+	namespace, name := nadReference(d.VMI().Namespace, reference)
+	nad := d.Facts().NetworkAttachmentDefinitions[namespace+"/"+name]
 	if nad == nil {
-		return "", &Error{
+		return "", &render.Error{
 			Field: at, Reason: fmt.Sprintf("NetworkAttachmentDefinition %s/%s not found", namespace, name),
-			Remedy: "create it, or use another network", Err: ErrMissingFact,
+			Remedy: "create it, or use another network", Err: render.ErrMissingFact,
 		}
 	}
 	device := nad.Annotations[resourceNameAnnotation]
@@ -114,7 +116,7 @@ func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error
 		return "", nil
 	}
 	if problems := validation.IsQualifiedName(device); len(problems) > 0 {
-		return "", invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
+		return "", render.Invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
 			fmt.Sprintf("%q: %s", device, problems[0]), "use a resource of a device plugin, such as intel.com/sriov")
 	}
 	return corev1.ResourceName(device), nil
@@ -122,7 +124,7 @@ func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error
 
 // networkInfo adds the file that maps devices to networks. Its annotation is written after the Pod's networks have been set
 // up.
-func networkInfo(d *Draft) error {
+func networkInfo(d *render.Draft) error {
 	from := networkInfoSource(d)
 	if from == "" {
 		return nil
@@ -133,22 +135,22 @@ func networkInfo(d *Draft) error {
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + networkInfoAnnotation + "']"},
 		}}},
 	}})
-	d.From(from).Mount(computeContainer, podInfoMount())
+	d.From(from).Container(computeContainer).Mount(podInfoMount())
 	return nil
 }
 
 // networkInfoSource returns the first field that requires the file, if any.
-func networkInfoSource(d *Draft) string {
-	for i := range d.vmi.Spec.Domain.Devices.Interfaces {
-		iface := &d.vmi.Spec.Domain.Devices.Interfaces[i]
+func networkInfoSource(d *render.Draft) string {
+	for i := range d.VMI().Spec.Domain.Devices.Interfaces {
+		iface := &d.VMI().Spec.Domain.Devices.Interfaces[i]
 		if iface.SRIOV != nil || (iface.Binding != nil &&
-			d.config.NetworkBindings[iface.Binding.Name].DownwardAPI == v1.DeviceInfo) {
+			d.Config().NetworkBindings[iface.Binding.Name].DownwardAPI == v1.DeviceInfo) {
 			return elementOf(vmiInterfaces, i)
 		}
 	}
-	for i := range d.sidecars {
-		if d.sidecars[i].DeviceInfo {
-			return d.sidecars[i].From
+	for i := range d.Sidecars() {
+		if d.Sidecars()[i].DeviceInfo {
+			return d.Sidecars()[i].From
 		}
 	}
 	return ""

@@ -12,6 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // NetworkRules is the stock NetworkSpecValidator. It rejects what cannot be rendered or what the API server or multus would
@@ -19,7 +22,7 @@ import (
 type NetworkRules struct{}
 
 // ValidateNetworks implements NetworkSpecValidator. It reports all faults. Bindings that KubeVirt has removed wrap
-// ErrUnsupported, other errors wrap ErrInvalid.
+// render.ErrUnsupported, other errors wrap render.ErrInvalid.
 func (NetworkRules) ValidateNetworks(in Input) error {
 	return errors.Join(slices.Concat(
 		checkNetworks(in),
@@ -28,9 +31,9 @@ func (NetworkRules) ValidateNetworks(in Input) error {
 	)...)
 }
 
-func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
+func validateNetworks(d *render.Draft, validators []NetworkSpecValidator) error {
 	for _, v := range validators {
-		if err := v.ValidateNetworks(d.input); err != nil {
+		if err := v.ValidateNetworks(d.Input()); err != nil {
 			return err
 		}
 	}
@@ -41,10 +44,10 @@ func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func checkNetName(at, name string) []error {
-	if plain(name) || netName.MatchString(name) {
+	if vmirules.Plain(name) || netName.MatchString(name) {
 		return nil
 	}
-	return []error{invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}
+	return []error{render.Invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}
 }
 
 func checkNetworks(in Input) (errs []error) {
@@ -53,10 +56,10 @@ func checkNetworks(in Input) (errs []error) {
 		n, at := &networks[i], elementOf(vmiNetworks, i)
 		errs = append(errs, checkNetName(at, n.Name)...)
 		if networkOf(networks, n.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", n.Name), "use unique network names"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate", n.Name), "use unique network names"))
 		}
 		if interfaceOf(in.VMI.Spec.Domain.Devices.Interfaces, n.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("interface %q is not defined", n.Name),
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("interface %q is not defined", n.Name),
 				"add the interface to spec.domain.devices.interfaces or remove the network"))
 		}
 		errs = append(errs, checkNetworkSource(in, at, n)...)
@@ -77,9 +80,9 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 	}
 	switch {
 	case len(sources) == 0:
-		return []error{invalid(at, "must specify a source", "add one, such as pod or multus")}
+		return []error{render.Invalid(at, "must specify a source", "add one, such as pod or multus")}
 	case len(sources) > 1:
-		return []error{invalid(at, "must specify one source, not "+strings.Join(sources, ", "), "keep one of them")}
+		return []error{render.Invalid(at, "must specify one source, not "+strings.Join(sources, ", "), "keep one of them")}
 	case n.Multus != nil:
 		return checkNADReference(at+".multus.networkName", in.VMI.Namespace, n.Multus.NetworkName)
 	case n.ResourceClaim != nil && in.Config.GateEnabled(gateNetworkDRA):
@@ -91,25 +94,25 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 // checkNADReference rejects an invalid name of a NetworkAttachmentDefinition.
 func checkNADReference(at, vmiNamespace, reference string) (errs []error) {
 	if reference == "" {
-		return []error{invalid(at, "must be set", "use the name of a NetworkAttachmentDefinition")}
+		return []error{render.Invalid(at, "must be set", "use the name of a NetworkAttachmentDefinition")}
 	}
 	const remedy = "use <name> or <namespace>/<name> of a NetworkAttachmentDefinition"
 	namespace, name := nadReference(vmiNamespace, reference)
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		errs = append(errs, invalid(at, fmt.Sprintf("%q: namespace %q: %s", reference, namespace, problems[0]), remedy))
+		errs = append(errs, render.Invalid(at, fmt.Sprintf("%q: namespace %q: %s", reference, namespace, problems[0]), remedy))
 	}
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		errs = append(errs, invalid(at, fmt.Sprintf("%q: name %q: %s", reference, name, problems[0]), remedy))
+		errs = append(errs, render.Invalid(at, fmt.Sprintf("%q: name %q: %s", reference, name, problems[0]), remedy))
 	}
 	return errs
 }
 
 func checkNetworkClaim(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if c.ClaimName == "" || c.RequestName == "" {
-		return []error{invalid(at, "claimName and requestName must be set", "use an entry of spec.resourceClaims and one of its requests")}
+		return []error{render.Invalid(at, "claimName and requestName must be set", "use an entry of spec.resourceClaims and one of its requests")}
 	}
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{render.Invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	return nil
 }
@@ -126,7 +129,7 @@ func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
 			first = i
 			continue
 		}
-		errs = append(errs, invalid(elementOf(vmiNetworks, i),
+		errs = append(errs, render.Invalid(elementOf(vmiNetworks, i),
 			fmt.Sprintf("must not be a second Pod network in addition to networks[%d]", first),
 			"keep one network that is pod or multus with default, and change the others to multus without default"))
 	}
@@ -139,10 +142,10 @@ func checkInterfaces(in Input) (errs []error) {
 		iface, at := &interfaces[i], elementOf(vmiInterfaces, i)
 		errs = append(errs, checkNetName(at, iface.Name)...)
 		if interfaceOf(interfaces, iface.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", iface.Name), "use unique interface names"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate", iface.Name), "use unique interface names"))
 		}
 		if networkOf(in.VMI.Spec.Networks, iface.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("network %q is not defined", iface.Name), "add the network to spec.networks or remove the interface"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("network %q is not defined", iface.Name), "add the network to spec.networks or remove the interface"))
 		}
 		errs = append(errs, checkMAC(at, iface.MacAddress)...)
 		errs = append(errs, checkBinding(in, at, iface)...)
@@ -157,10 +160,10 @@ func checkMAC(at, mac string) []error {
 	}
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
-		return []error{invalid(at+".macAddress", fmt.Sprintf("%q must be a MAC address", mac), "use the form 02:00:00:12:34:56")}
+		return []error{render.Invalid(at+".macAddress", fmt.Sprintf("%q must be a MAC address", mac), "use the form 02:00:00:12:34:56")}
 	}
 	if hw[0]&1 != 0 {
-		return []error{invalid(at+".macAddress", mac+" must not be a multicast address", "use an even first byte")}
+		return []error{render.Invalid(at+".macAddress", mac+" must not be a multicast address", "use an even first byte")}
 	}
 	return nil
 }
@@ -182,7 +185,7 @@ func checkBinding(in Input, at string, i *v1.Interface) []error {
 		}
 	}
 	if len(bindings) > 1 {
-		return []error{invalid(at, "must specify one binding, not "+strings.Join(bindings, ", "), "keep one of them")}
+		return []error{render.Invalid(at, "must specify one binding, not "+strings.Join(bindings, ", "), "keep one of them")}
 	}
 	switch {
 	case i.DeprecatedSlirp != nil:
@@ -197,8 +200,8 @@ func checkBinding(in Input, at string, i *v1.Interface) []error {
 	return nil
 }
 
-func removedBinding(at, remedy string) *Error {
-	return &Error{Field: at, Reason: "binding was removed from KubeVirt", Remedy: remedy, Err: ErrUnsupported}
+func removedBinding(at, remedy string) *render.Error {
+	return &render.Error{Field: at, Reason: "binding was removed from KubeVirt", Remedy: remedy, Err: render.ErrUnsupported}
 }
 
 func checkPlugin(in Input, at, name string) []error {

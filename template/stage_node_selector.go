@@ -9,22 +9,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // nodeSelector requires a node that supports the VMI: the cluster's labels, overridden by the VMI's, and those of its
 // features.
-func nodeSelector(d *Draft) error {
+func nodeSelector(d *render.Draft) error {
 	d.NodeSelector(v1.NodeSchedulable, "true")
-	anyArch := d.config.GateEnabled(gateCrossArch)
-	if arch := strings.ToLower(d.vmi.Spec.Architecture); arch != "" && !anyArch {
+	anyArch := d.Config().GateEnabled(gateCrossArch)
+	if arch := strings.ToLower(d.VMI().Spec.Architecture); arch != "" && !anyArch {
 		d.From("spec.architecture").NodeSelector(corev1.LabelArchStable, arch)
 	}
 	for _, layer := range []struct {
 		from      string
 		selectors map[string]string
-	}{{"Config.NodeSelectors", d.config.NodeSelectors}, {"spec.nodeSelector", d.vmi.Spec.NodeSelector}} {
+	}{{"Config.NodeSelectors", d.Config().NodeSelectors}, {"spec.nodeSelector", d.VMI().Spec.NodeSelector}} {
 		for _, key := range sortedKeys(layer.selectors) {
-			if anyArch && d.vmi.Spec.Architecture != "" && key == corev1.LabelArchStable {
+			if anyArch && d.VMI().Spec.Architecture != "" && key == corev1.LabelArchStable {
 				continue // nodes of another architecture emulate the VMI's, see archLabel
 			}
 			d.From(layer.from).NodeSelector(key, layer.selectors[key])
@@ -40,8 +42,8 @@ func nodeSelector(d *Draft) error {
 type neededLabel struct{ from, label string }
 
 // neededLabels returns the labels of the nodes that support the VMI's features.
-func neededLabels(d *Draft) []neededLabel {
-	vmi := d.vmi
+func neededLabels(d *render.Draft) []neededLabel {
+	vmi := d.VMI()
 	var needed []neededLabel
 	add := func(needs bool, from, label string) {
 		if needs {
@@ -49,7 +51,7 @@ func neededLabels(d *Draft) []neededLabel {
 		}
 	}
 	add(vmi.IsCPUDedicated(), "spec.domain.cpu.dedicatedCpuPlacement", v1.CPUManager)
-	if d.config.GateEnabled(gateHypervStrict) {
+	if d.Config().GateEnabled(gateHypervStrict) {
 		needed = append(needed, hypervLabels(vmi.Spec.Domain.Features)...)
 	}
 	for _, label := range cpuLabels(vmi.Spec.Domain.CPU) {
@@ -67,7 +69,7 @@ func neededLabels(d *Draft) []neededLabel {
 		add(arch == archS390x, from, v1.SecureExecutionLabel)
 		add(s.TDX != nil, from, v1.TDXLabel)
 	}
-	add(arch != "" && d.config.GateEnabled(gateCrossArch), "spec.architecture", archLabel(arch))
+	add(arch != "" && d.Config().GateEnabled(gateCrossArch), "spec.architecture", archLabel(arch))
 	return needed
 }
 

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -24,12 +26,12 @@ func graceSeconds(vmi *v1.VirtualMachineInstance) int64 {
 }
 
 // podSettings sets the fields of the Pod outside of its containers.
-func podSettings(d *Draft) error {
-	spec := &d.vmi.Spec
+func podSettings(d *render.Draft) error {
+	spec := &d.VMI().Spec
 	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
-	d.From("spec.hostname, metadata.name").Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.vmi) })
+	d.From("spec.hostname, metadata.name").Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.VMI()) })
 	d.From("spec.terminationGracePeriodSeconds").Set("spec.terminationGracePeriodSeconds", func(p *corev1.Pod) {
-		seconds := graceSeconds(d.vmi) + podGraceMargin
+		seconds := graceSeconds(d.VMI()) + podGraceMargin
 		p.Spec.TerminationGracePeriodSeconds = &seconds
 	})
 	d.Set("spec.enableServiceLinks", func(p *corev1.Pod) { p.Spec.EnableServiceLinks = new(bool) })
@@ -48,7 +50,7 @@ func podSettings(d *Draft) error {
 	if spec.PriorityClassName != "" {
 		d.From("spec.priorityClassName").Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = spec.PriorityClassName })
 	}
-	if class := d.config.DefaultRuntimeClass; class != "" {
+	if class := d.Config().DefaultRuntimeClass; class != "" {
 		d.From("Config.DefaultRuntimeClass").Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
 	}
 	for _, c := range spec.ResourceClaims {
@@ -61,10 +63,10 @@ func podSettings(d *Draft) error {
 }
 
 // serviceAccount mounts a token only for VMIs with a volume of it, or for a mesh that needs one.
-func serviceAccount(d *Draft) {
-	name, mount := d.vmi.Spec.ServiceAccountName, strings.EqualFold(d.vmi.Annotations[istioInject], "true")
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+func serviceAccount(d *render.Draft) {
+	name, mount := d.VMI().Spec.ServiceAccountName, strings.EqualFold(d.VMI().Annotations[istioInject], "true")
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		if v.ServiceAccount == nil {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -16,20 +18,14 @@ const (
 )
 
 // probes converts the VMI's probes to probes of the compute container that query the guest.
-func probes(d *Draft) error {
-	if d.vmi.Spec.ReadinessProbe == nil && d.vmi.Spec.LivenessProbe == nil {
-		return nil
+func probes(d *render.Draft) error {
+	if p := d.VMI().Spec.ReadinessProbe; p != nil {
+		probe := renderProbe(d.VMI(), p)
+		d.From("spec.readinessProbe").Container(computeContainer).Set("readinessProbe", func(c *corev1.Container) { c.ReadinessProbe = probe })
 	}
-	if c, _ := d.container(computeContainer, "", ""); c == nil {
-		return nil // recorded by container
-	}
-	if p := d.vmi.Spec.ReadinessProbe; p != nil {
-		probe := renderProbe(d.vmi, p)
-		d.From("spec.readinessProbe").Set("spec.containers[compute].readinessProbe", func(p *corev1.Pod) { containerOf(p, computeContainer).ReadinessProbe = probe })
-	}
-	if p := d.vmi.Spec.LivenessProbe; p != nil {
-		probe := renderProbe(d.vmi, p)
-		d.From("spec.livenessProbe").Set("spec.containers[compute].livenessProbe", func(p *corev1.Pod) { containerOf(p, computeContainer).LivenessProbe = probe })
+	if p := d.VMI().Spec.LivenessProbe; p != nil {
+		probe := renderProbe(d.VMI(), p)
+		d.From("spec.livenessProbe").Container(computeContainer).Set("livenessProbe", func(c *corev1.Container) { c.LivenessProbe = probe })
 	}
 	return nil
 }

@@ -8,22 +8,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // resources sets the requests and limits of the compute container, except those of devices.
-func resources(d *Draft, calculators []OverheadCalculator) error {
-	r, err := ComputeResources(d.input, calculators...)
+func resources(d *render.Draft, calculators []OverheadCalculator) error {
+	r, err := ComputeResources(d.Input(), calculators...)
 	if err != nil {
 		return err
 	}
-	write := func(amounts map[corev1.ResourceName]Calculation, set func(Draft, string, corev1.ResourceName, resource.Quantity)) {
+	write := func(amounts map[corev1.ResourceName]Calculation, set func(render.Container, corev1.ResourceName, resource.Quantity)) {
 		for _, name := range sortedKeys(amounts) {
 			a := amounts[name]
-			set(d.From(a.source()).Terms(a.Terms...), computeContainer, name, a.Quantity)
+			set(d.From(a.source()).Terms(a.Terms...).Container(computeContainer), name, a.Quantity)
 		}
 	}
-	write(r.Requests, Draft.Request)
-	write(r.Limits, Draft.Limit)
+	write(r.Requests, render.Container.Request)
+	write(r.Limits, render.Container.Limit)
 	d.From("spec.domain").Terms(r.Overhead.Terms...).
 		Annotation(v1.MemoryOverheadAnnotationBytes, strconv.FormatInt(r.Overhead.Bytes, 10))
 	return nil

@@ -3,9 +3,9 @@
 package template
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -21,14 +21,13 @@ var reservedVolumes = []string{
 }
 
 // runtimeDirs adds the folders shared by launcher, libvirt and node agent.
-func runtimeDirs(d *Draft) error {
-	d.pod.Spec.Volumes = slices.Grow(d.pod.Spec.Volumes, 16) // enough for most Pods
+func runtimeDirs(d *render.Draft) error {
 	for _, name := range []string{
 		"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks",
 	} {
 		d.EmptyDir(name)
 	}
-	if !d.config.GateEnabled(gateImageVolume) {
+	if !d.Config().GateEnabled(gateImageVolume) {
 		d.From("Config.FeatureGates").EmptyDir(containerDisks)
 	}
 	for _, m := range []corev1.VolumeMount{
@@ -38,12 +37,12 @@ func runtimeDirs(d *Draft) error {
 		{Name: "libvirt-runtime", MountPath: libvirtDir},
 		{Name: "sockets", MountPath: shareDir + "/sockets"},
 	} {
-		d.Mount(computeContainer, m)
+		d.Container(computeContainer).Mount(m)
 	}
-	if !d.config.GateEnabled(gateImageVolume) {
+	if !d.Config().GateEnabled(gateImageVolume) {
 		// The node agent mounts the images below it when their containers are running.
 		propagation := corev1.MountPropagationHostToContainer
-		d.From("Config.FeatureGates").Mount(computeContainer, corev1.VolumeMount{
+		d.From("Config.FeatureGates").Container(computeContainer).Mount(corev1.VolumeMount{
 			Name: containerDisks, MountPath: containerDiskDir, MountPropagation: &propagation,
 		})
 	}

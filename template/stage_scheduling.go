@@ -4,11 +4,13 @@ package template
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // scheduling copies the VMI's scheduling fields.
-func scheduling(d *Draft) error {
-	spec := &d.vmi.Spec
+func scheduling(d *render.Draft) error {
+	spec := &d.VMI().Spec
 	if len(spec.Tolerations) > 0 {
 		d.From("spec.tolerations").Set("spec.tolerations", func(p *corev1.Pod) { p.Spec.Tolerations = spec.Tolerations })
 	}

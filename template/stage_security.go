@@ -5,6 +5,8 @@ package template
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // runtimeUser is the field of the VMI with the launcher's user.
@@ -17,7 +19,7 @@ func nonRoot(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // security sets the Pod's security context.
-func security(d *Draft) error {
+func security(d *render.Draft) error {
 	set := func(from, part string, write func(*corev1.PodSecurityContext)) {
 		d.From(from).Set("spec.securityContext."+part, func(p *corev1.Pod) {
 			if p.Spec.SecurityContext == nil {
@@ -28,19 +30,19 @@ func security(d *Draft) error {
 	}
 	// Every field has its own value, so that changing one later does not change another.
 	user, yes := int64(0), true
-	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(qemuUser) })
-	if nonRoot(d.vmi) {
-		user = qemuUser
-		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = new(qemuUser) })
+	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(render.QEMUUser) })
+	if nonRoot(d.VMI()) {
+		user = render.QEMUUser
+		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = new(render.QEMUUser) })
 		set(runtimeUser, "runAsNonRoot", func(c *corev1.PodSecurityContext) { c.RunAsNonRoot = &yes })
 	}
 	set(runtimeUser, "runAsUser", func(c *corev1.PodSecurityContext) { c.RunAsUser = &user })
-	if t := d.config.SELinuxLauncherType; t != "" {
+	if t := d.Config().SELinuxLauncherType; t != "" {
 		set("Config.SELinuxLauncherType", "seLinuxOptions", func(c *corev1.PodSecurityContext) {
 			c.SELinuxOptions = &corev1.SELinuxOptions{Type: t}
 		})
 	}
-	if profile := seccomp(d.config.Seccomp); profile != nil {
+	if profile := seccomp(d.Config().Seccomp); profile != nil {
 		set("Config.Seccomp", "seccompProfile", func(c *corev1.PodSecurityContext) { c.SeccompProfile = profile })
 	}
 	return nil
@@ -65,7 +67,7 @@ func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	yes, no := true, false
 	if nonRoot(vmi) {
 		return &corev1.SecurityContext{
-			RunAsUser: new(qemuUser), RunAsGroup: new(qemuUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(render.QEMUUser), RunAsGroup: new(render.QEMUUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{
 				Add:  []corev1.Capability{"NET_BIND_SERVICE"},
 				Drop: []corev1.Capability{"ALL"},
@@ -81,7 +83,7 @@ func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 
 // supportSecurity returns the security context of support containers: never root, no capabilities.
 func supportSecurity() *corev1.SecurityContext {
-	user, yes, no := qemuUser, true, false
+	user, yes, no := render.QEMUUser, true, false
 	return &corev1.SecurityContext{
 		RunAsUser: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -21,33 +23,33 @@ const (
 )
 
 // hookSockets adds the folders with the sockets of sidecars and plugins.
-func hookSockets(d *Draft) error {
-	if len(d.sidecars) > 0 {
+func hookSockets(d *render.Draft) error {
+	if len(d.Sidecars()) > 0 {
 		d.From(fromSidecars).EmptyDir(hookSocketsVolume)
-		d.From(fromSidecars).Mount(computeContainer, corev1.VolumeMount{Name: hookSocketsVolume, MountPath: hookSocketsDir})
+		d.From(fromSidecars).Container(computeContainer).Mount(corev1.VolumeMount{Name: hookSocketsVolume, MountPath: hookSocketsDir})
 	}
-	if d.config.GateEnabled(gatePlugins) {
+	if d.Config().GateEnabled(gatePlugins) {
 		d.From("Config.FeatureGates").EmptyDir(pluginSocketsVolume)
-		d.From("Config.FeatureGates").Mount(computeContainer, corev1.VolumeMount{Name: pluginSocketsVolume, MountPath: pluginSocketsDir})
+		d.From("Config.FeatureGates").Container(computeContainer).Mount(corev1.VolumeMount{Name: pluginSocketsVolume, MountPath: pluginSocketsDir})
 	}
 	return nil
 }
 
 // sidecars adds the containers that stage hooks requested.
-func sidecars(d *Draft) error {
-	for i := range d.sidecars {
-		if err := addSidecar(d.From(d.sidecars[i].From), i, &d.sidecars[i]); err != nil {
+func sidecars(d *render.Draft) error {
+	for i := range d.Sidecars() {
+		if err := addSidecar(d.From(d.Sidecars()[i].From), i, &d.Sidecars()[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func addSidecar(d Draft, index int, s *Sidecar) error {
+func addSidecar(d render.Draft, index int, s *render.Sidecar) error {
 	name := fmt.Sprintf("hook-sidecar-%d", index)
 	image := s.Image
 	if image == "" {
-		image = d.config.SidecarShimImage
+		image = d.Config().SidecarShimImage
 	}
 	mounts := []corev1.VolumeMount{{Name: hookSocketsVolume, MountPath: hookSocketsDir, SubPath: name}}
 	if s.DeviceInfo {
@@ -69,10 +71,10 @@ func addSidecar(d Draft, index int, s *Sidecar) error {
 			return err
 		}
 	}
-	d.Container(corev1.Container{
+	d.AddContainer(corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: s.PullPolicy,
 		Command: slices.Clone(s.Command), Args: slices.Clone(s.Args), Env: sidecarEnv(d, name, s),
-		SecurityContext: sidecarSecurity(d.vmi), Resources: sidecarResources(d), VolumeMounts: mounts,
+		SecurityContext: sidecarSecurity(d.VMI()), Resources: sidecarResources(d), VolumeMounts: mounts,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
 	return nil
@@ -80,9 +82,9 @@ func addSidecar(d Draft, index int, s *Sidecar) error {
 
 // sidecarVolume adds the volume of a ConfigMap or claim and returns its name: that of the object, or one derived from it if
 // that is invalid or in use for another volume. Sidecars with the same object share its volume.
-func sidecarVolume(d Draft, prefix, object string, source corev1.VolumeSource) string {
+func sidecarVolume(d render.Draft, prefix, object string, source corev1.VolumeSource) string {
 	name := object
-	other := slices.ContainsFunc(d.pod.Spec.Volumes, func(v corev1.Volume) bool {
+	other := slices.ContainsFunc(d.View().Spec.Volumes, func(v corev1.Volume) bool {
 		return v.Name == object && !equality.Semantic.DeepEqual(v.VolumeSource, source)
 	})
 	if other || len(validation.IsDNS1123Label(object)) > 0 {
@@ -94,25 +96,25 @@ func sidecarVolume(d Draft, prefix, object string, source corev1.VolumeSource) s
 }
 
 // shareWithCompute mounts a sidecar's claim into the compute container as well.
-func shareWithCompute(d Draft, at, volume, path string) error {
+func shareWithCompute(d render.Draft, at, volume, path string) error {
 	if path == "" {
 		return nil
 	}
-	compute, _ := d.container(computeContainer, "", "")
+	compute := d.Container(computeContainer).View()
 	if compute == nil {
-		return nil // recorded by container
+		return nil // recorded by View
 	}
 	for _, m := range compute.VolumeMounts {
 		if m.MountPath == path && m.Name != volume {
-			return invalid(at, fmt.Sprintf("%s is already used by volume %q of the launcher", path, m.Name), "use another path")
+			return render.Invalid(at, fmt.Sprintf("%s is already used by volume %q of the launcher", path, m.Name), "use another path")
 		}
 	}
-	d.Mount(computeContainer, corev1.VolumeMount{Name: volume, MountPath: path})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: volume, MountPath: path})
 	return nil
 }
 
-func sidecarEnv(d Draft, name string, s *Sidecar) (env []corev1.EnvVar) {
-	env = append(homeEnv(d.vmi), corev1.EnvVar{Name: "CONTAINER_NAME", Value: name})
+func sidecarEnv(d render.Draft, name string, s *render.Sidecar) (env []corev1.EnvVar) {
+	env = append(homeEnv(d.VMI()), corev1.EnvVar{Name: "CONTAINER_NAME", Value: name})
 	if s.Plugin != "" {
 		env = append(env, corev1.EnvVar{Name: "NETWORK_BINDING_PLUGIN_NAME", Value: s.Plugin})
 	}
@@ -132,7 +134,7 @@ func homeEnv(vmi *v1.VirtualMachineInstance) []corev1.EnvVar {
 // sidecarSecurity sets the user of the launcher on sidecars, because they share sockets with it.
 func sidecarSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	if nonRoot(vmi) {
-		c, group := supportSecurity(), qemuUser
+		c, group := supportSecurity(), render.QEMUUser
 		c.RunAsGroup = &group
 		return c
 	}
@@ -142,9 +144,9 @@ func sidecarSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 
 // sidecarResources returns the configured resources, by default none, since only the author of a sidecar knows its needs. A
 // Pod of guaranteed quality of service needs some in all of its containers.
-func sidecarResources(d Draft) corev1.ResourceRequirements {
+func sidecarResources(d render.Draft) corev1.ResourceRequirements {
 	var limit amounts
-	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+	if d.VMI().IsCPUDedicated() || d.VMI().WantsToHaveQOSGuaranteed() {
 		limit = amounts{cpu: "200m", memory: "64M"}
 	}
 	return supportResources(&d, v1.SideCar, amounts{}, limit)

@@ -2,9 +2,7 @@
 
 package template
 
-import (
-	"strconv"
-)
+import "strconv"
 
 const skipBackupHooks = "kubevirt.io/skip-backup-hooks"
 

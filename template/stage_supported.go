@@ -6,24 +6,13 @@ import (
 	"errors"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // supported rejects fields whose feature gates are disabled, for VMIs that passed no webhook. They are neither rendered nor
 // silently omitted.
-func supported(d *Draft) error {
-	return errors.Join(refused(vmirules.Closed(d.vmi, d.config.gates()))...)
-}
-
-// refused returns the errors of the faults.
-func refused(faults []vmirules.Fault) (errs []error) {
-	for _, f := range faults {
-		e := invalid(f.Field, f.Text(), f.Remedy)
-		if f.Kind == vmirules.Gated {
-			e.Err = ErrUnsupported
-		}
-		errs = append(errs, e)
-	}
-	return errs
+func supported(d *render.Draft) error {
+	return errors.Join(render.Refused(vmirules.Closed(d.VMI(), vmirules.Gates{On: d.Config().FeatureGates, Off: d.Config().DisabledFeatureGates}))...)
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

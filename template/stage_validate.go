@@ -11,16 +11,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // validate rejects a VMI that cannot be rendered. It reports all faults, not only the first.
-func validate(d *Draft) error {
+func validate(d *render.Draft) error {
 	errs := slices.Concat(
-		checkMemory(&d.vmi.Spec.Domain),
-		checkCPU(&d.vmi.Spec.Domain),
-		checkDisks(&d.vmi.Spec),
-		checkVolumes(d.vmi.Spec.Volumes),
-		checkKernelBoot(&d.vmi.Spec.Domain),
+		checkMemory(&d.VMI().Spec.Domain),
+		checkCPU(&d.VMI().Spec.Domain),
+		checkDisks(&d.VMI().Spec),
+		checkVolumes(d.VMI().Spec.Volumes),
+		checkKernelBoot(&d.VMI().Spec.Domain),
 		checkStorage(d),
 		checkPod(d),
 	)
@@ -37,11 +40,11 @@ func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
 		disk := &spec.Domain.Devices.Disks[i]
 		at := fmt.Sprintf("spec.domain.devices.disks[%d]", i)
 		if first, ok := seen[disk.Name]; ok {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate of disks[%d]", disk.Name, first), "use unique disk names"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate of disks[%d]", disk.Name, first), "use unique disk names"))
 		}
 		seen[disk.Name] = i
 		if !volumes[disk.Name] && disk.CDRom == nil { // a drive may be empty: its medium can be hotplugged
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("volume %q is not defined", disk.Name), "add the volume to spec.volumes or remove the disk"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("volume %q is not defined", disk.Name), "add the volume to spec.volumes or remove the disk"))
 		}
 		errs = append(errs, checkDiskDevice(at, disk)...)
 	}
@@ -61,7 +64,7 @@ func checkDiskDevice(at string, disk *v1.Disk) (errs []error) {
 		kinds, bus = append(kinds, "cdrom"), disk.CDRom.Bus
 	}
 	if len(kinds) > 1 {
-		return []error{invalid(at, "must specify one kind, not "+strings.Join(kinds, " and "), "keep one of them")}
+		return []error{render.Invalid(at, "must specify one kind, not "+strings.Join(kinds, " and "), "keep one of them")}
 	}
 	if len(kinds) == 0 {
 		return nil // a disk without a kind is a plain disk
@@ -71,7 +74,7 @@ func checkDiskDevice(at string, disk *v1.Disk) (errs []error) {
 		known = []v1.DiskBus{"", v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
 	}
 	if !slices.Contains(known, bus) {
-		errs = append(errs, invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is not supported for a %s", bus, kinds[0]),
+		errs = append(errs, render.Invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is not supported for a %s", bus, kinds[0]),
 			fmt.Sprintf("use one of %q", known[1:])))
 	}
 	return errs
@@ -82,17 +85,17 @@ func checkVolumes(volumes []v1.Volume) (errs []error) {
 	for i := range volumes {
 		v := &volumes[i]
 		at := elementOf(vmiVolumes, i)
-		if !plain(v.Name) {
+		if !vmirules.Plain(v.Name) {
 			if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
-				errs = append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
+				errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
 			}
 		}
 		if first, ok := seen[v.Name]; ok {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate of volumes[%d]", v.Name, first), "use unique volume names"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate of volumes[%d]", v.Name, first), "use unique volume names"))
 		}
 		seen[v.Name] = i
 		if slices.Contains(reservedVolumes, v.Name) {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is reserved for the launcher", v.Name), "use another name"))
+			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is reserved for the launcher", v.Name), "use another name"))
 		}
 		errs = append(errs, checkSource(at, &v.VolumeSource)...)
 	}
@@ -103,17 +106,17 @@ func checkSource(at string, s *v1.VolumeSource) []error {
 	set := sourcesOf(s)
 	switch len(set) {
 	case 0:
-		return []error{invalid(at, "must specify a source", "add one, such as containerDisk or persistentVolumeClaim")}
+		return []error{render.Invalid(at, "must specify a source", "add one, such as containerDisk or persistentVolumeClaim")}
 	case 1:
 	default:
-		return []error{invalid(at, "must specify one source, not "+strings.Join(set, ", "), "keep one of them")}
+		return []error{render.Invalid(at, "must specify one source, not "+strings.Join(set, ", "), "keep one of them")}
 	}
 	if field := emptySource(s); field != "" {
-		return []error{invalid(at+"."+field, "must be set", "set the source of the volume")}
+		return []error{render.Invalid(at+"."+field, "must be set", "set the source of the volume")}
 	}
 	switch {
 	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.IsZero():
-		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" must be a positive size", "use a size such as 1Gi")}
+		return []error{render.Invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" must be a positive size", "use a size such as 1Gi")}
 	case s.HostDisk != nil:
 		return checkHostDisk(at+".hostDisk", s.HostDisk)
 	}
@@ -142,10 +145,10 @@ func emptySource(s *v1.VolumeSource) string {
 
 func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {
 	if !slices.Contains([]v1.HostDiskType{"", v1.HostDiskExists, v1.HostDiskExistsOrCreate}, h.Type) {
-		errs = append(errs, invalid(at+".type", fmt.Sprintf("%q is not supported", h.Type), "use Disk or DiskOrCreate"))
+		errs = append(errs, render.Invalid(at+".type", fmt.Sprintf("%q is not supported", h.Type), "use Disk or DiskOrCreate"))
 	}
 	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.IsZero() {
-		errs = append(errs, invalid(at+".capacity", "must be a positive size to create the disk", "use a size such as 1Gi"))
+		errs = append(errs, render.Invalid(at+".capacity", "must be a positive size to create the disk", "use a size such as 1Gi"))
 	}
 	return errs
 }
@@ -177,10 +180,10 @@ func checkKernelBoot(domain *v1.DomainSpec) []error {
 	c := domain.Firmware.KernelBoot.Container
 	const at = "spec.domain.firmware.kernelBoot.container"
 	if c.Image == "" {
-		return []error{invalid(at+".image", "must be set", "set the image with the kernel")}
+		return []error{render.Invalid(at+".image", "must be set", "set the image with the kernel")}
 	}
 	if c.KernelPath == "" && c.InitrdPath == "" {
-		return []error{invalid(at, "must specify kernelPath or initrdPath", "set the paths in the image")}
+		return []error{render.Invalid(at, "must specify kernelPath or initrdPath", "set the paths in the image")}
 	}
 	return nil
 }

@@ -12,39 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // faults collects the faults of a VMI.
 type faults []error
 
-func (f *faults) add(field, reason, remedy string) { *f = append(*f, invalid(field, reason, remedy)) }
+func (f *faults) add(field, reason, remedy string) {
+	*f = append(*f, render.Invalid(field, reason, remedy))
+}
 
 // text adds a fault if a rule of the API server rejects a string.
 func (f *faults) text(field, value string, rule func(string) []string, remedy string) {
-	if plain(value) {
+	if vmirules.Plain(value) {
 		return
 	}
 	if problems := rule(value); len(problems) > 0 {
 		f.add(field, fmt.Sprintf("%q: %s", value, problems[0]), remedy)
 	}
 }
-
-// plain reports whether a string is a short lower case word that satisfies all rules for names, ports and label values.
-// Most strings of a VMI do, and the rules are regular expressions.
-func plain(s string) bool {
-	if s == "" || len(s) > 15 || !isLower(s[0]) || s[len(s)-1] == '-' {
-		return false
-	}
-	for i := 1; i < len(s); i++ {
-		lone := s[i] == '-' && s[i-1] != '-'
-		if digit := s[i] >= '0' && s[i] <= '9'; !lone && !digit && !isLower(s[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
 
 // oneOf adds a fault if a value is not supported. The empty value means the default.
 func (f *faults) oneOf(field, value string, known ...string) {
@@ -61,44 +49,24 @@ const (
 )
 
 // checkPod returns the settings of a VMI that the API server would reject in its Pod.
-func checkPod(d *Draft) []error {
+func checkPod(d *render.Draft) []error {
 	var f faults
-	checkMetadata(&f, d.vmi)
-	checkHost(&f, &d.vmi.Spec)
-	checkDNS(&f, d.vmi.Spec.DNSPolicy, d.vmi.Spec.DNSConfig)
-	checkReferences(&f, &d.vmi.Spec)
-	checkProbe(&f, "spec.readinessProbe", d.vmi.Spec.ReadinessProbe)
-	checkProbe(&f, "spec.livenessProbe", d.vmi.Spec.LivenessProbe)
-	if p := d.vmi.Spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
+	f = append(f, render.Refused(vmirules.Metadata(d.VMI()))...)
+	checkHost(&f, &d.VMI().Spec)
+	checkDNS(&f, d.VMI().Spec.DNSPolicy, d.VMI().Spec.DNSConfig)
+	checkReferences(&f, &d.VMI().Spec)
+	checkProbe(&f, "spec.readinessProbe", d.VMI().Spec.ReadinessProbe)
+	checkProbe(&f, "spec.livenessProbe", d.VMI().Spec.LivenessProbe)
+	if p := d.VMI().Spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
 		f.add("spec.livenessProbe.successThreshold", fmt.Sprintf("%d must not exceed 1", p.SuccessThreshold), "remove it: the default is 1")
 	}
 	checkScheduling(&f, d)
 	return f
 }
 
-func checkMetadata(f *faults, vmi *v1.VirtualMachineInstance) {
-	f.text("metadata.name", vmi.Name, validation.IsDNS1123Subdomain, useDNSName)
-	f.text("metadata.namespace", vmi.Namespace, validation.IsDNS1123Label, useDNSLabel)
-	f.text("metadata.uid", string(vmi.UID), labelValue, "use an object read from the API server")
-	checkLabels(f, "metadata.labels", vmi.Labels)
-	for _, key := range sortedKeys(vmi.Annotations) {
-		f.text("metadata.annotations", strings.ToLower(key), labelKey, useLabelName)
-	}
-	if filters := vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
-		f.add("metadata.annotations["+v1.CustomLibvirtLogFiltersAnnotation+"]", fmt.Sprintf("%q must not begin like an argument of the launcher", filters),
-			"use filters of libvirt, such as 3:remote 1:*")
-	}
-	if inject, ok := vmi.Annotations[istioInject]; ok {
-		f.text("metadata.annotations["+istioInject+"]", inject, labelValue, "use true or false: the value becomes a label")
-	}
-}
-
 // checkLabels checks labels, or selectors for labels.
 func checkLabels(f *faults, at string, labels map[string]string) {
-	for _, key := range sortedKeys(labels) {
-		f.text(at, key, labelKey, useLabelName)
-		f.text(at+"["+key+"]", labels[key], labelValue, useLabelValue)
-	}
+	*f = append(*f, render.Refused(vmirules.Labels(at, labels))...)
 }
 
 func checkHost(f *faults, spec *v1.VirtualMachineInstanceSpec) {
@@ -266,3 +234,5 @@ func checkProbePort(f *faults, at string, port intstr.IntOrString) {
 		f.add(at, fmt.Sprintf("%d must be a valid port number", port.IntVal), "use 1 to 65535")
 	}
 }
+
+var pullPolicies = []string{string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever)}

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -44,7 +45,7 @@ func resourceField(list string, name corev1.ResourceName) string {
 func checkMemory(domain *v1.DomainSpec) (errs []error) {
 	if m := domain.Memory; m != nil {
 		if m.Guest != nil && m.Guest.IsZero() {
-			errs = append(errs, invalid(fieldGuest, m.Guest.String()+" must be a positive size", "use a size such as 1Gi"))
+			errs = append(errs, render.Invalid(fieldGuest, m.Guest.String()+" must be a positive size", "use a size such as 1Gi"))
 		}
 		if m.Hugepages != nil {
 			// The string becomes part of a resource name.
@@ -56,7 +57,7 @@ func checkMemory(domain *v1.DomainSpec) (errs []error) {
 		q := asked.Requests[name]
 		errs = append(errs, checkAsked(requestField(name), name)...)
 		if limit := asked.Limits[name]; !limit.IsZero() && q.Cmp(limit) > 0 {
-			errs = append(errs, invalid(requestField(name), q.String()+" must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request"))
+			errs = append(errs, render.Invalid(requestField(name), q.String()+" must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request"))
 		}
 	}
 	for _, name := range sortedKeys(asked.Limits) {
@@ -80,11 +81,11 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 			if requested {
 				field = requestField(name)
 			}
-			errs = append(errs, invalid(field, "is reserved for the launcher", "remove it"))
+			errs = append(errs, render.Invalid(field, "is reserved for the launcher", "remove it"))
 		case requested && (!limited || request.Cmp(limit) != 0):
-			errs = append(errs, invalid(requestField(name), request.String()+" must be equal to the limit", "set the limit to the same amount"))
+			errs = append(errs, render.Invalid(requestField(name), request.String()+" must be equal to the limit", "set the limit to the same amount"))
 		case resource.NewQuantity(limit.Value(), limit.Format).Cmp(limit) != 0:
-			errs = append(errs, invalid(limitField(name), limit.String()+" must be a whole number", "use a whole number"))
+			errs = append(errs, render.Invalid(limitField(name), limit.String()+" must be a whole number", "use a whole number"))
 		}
 	}
 	return errs
@@ -94,10 +95,10 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 func checkAsked(field string, name corev1.ResourceName) (errs []error) {
 	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	if !standard {
-		if problems := labelKey(string(name)); len(problems) > 0 {
-			errs = append(errs, invalid(field, fmt.Sprintf("%q must be a valid resource name: %s", name, problems[0]), "use a name such as memory"))
+		if problems := vmirules.LabelKey(string(name)); len(problems) > 0 {
+			errs = append(errs, render.Invalid(field, fmt.Sprintf("%q must be a valid resource name: %s", name, problems[0]), "use a name such as memory"))
 		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			errs = append(errs, invalid(field, fmt.Sprintf("%q is not a container resource", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
+			errs = append(errs, render.Invalid(field, fmt.Sprintf("%q is not a container resource", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
 		}
 	}
 	return errs
@@ -114,25 +115,25 @@ func largest(name corev1.ResourceName) (int64, string) {
 // checkCPU rejects CPUs that no container can have.
 func checkCPU(domain *v1.DomainSpec) (errs []error) {
 	if io := domain.IOThreads; io != nil && io.SupplementalPoolThreadCount != nil && *io.SupplementalPoolThreadCount > maxCPUs {
-		errs = append(errs, invalid(fieldThreads, fmt.Sprintf("%d exceeds the maximum of "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
+		errs = append(errs, render.Invalid(fieldThreads, fmt.Sprintf("%d exceeds the maximum of "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
 	}
 	cpu := domain.CPU
 	if cpu == nil {
 		return errs
 	}
 	if vCPUs(cpu) > maxCPUs {
-		errs = append(errs, invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads exceed the maximum of "+maxCPUsText+" CPUs",
+		errs = append(errs, render.Invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads exceed the maximum of "+maxCPUsText+" CPUs",
 			cpu.Sockets, cpu.Cores, cpu.Threads), "use a smaller topology"))
 	}
 	if cpu.DedicatedCPUPlacement && vCPUs(cpu) == 0 {
 		errs = append(errs, checkDedicated(&domain.Resources)...)
 	}
 	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
-		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "requires dedicated CPUs", "set dedicatedCpuPlacement as well"))
+		errs = append(errs, render.Invalid("spec.domain.cpu.isolateEmulatorThread", "requires dedicated CPUs", "set dedicatedCpuPlacement as well"))
 	}
 	for i, f := range cpu.Features {
 		if f.Name == "" {
-			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "must be set", "set the name of the CPU feature"))
+			errs = append(errs, render.Invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "must be set", "set the name of the CPU feature"))
 		}
 	}
 	return errs
@@ -143,11 +144,11 @@ func checkCPU(domain *v1.DomainSpec) (errs []error) {
 func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
 	request, limit := asked.Requests.Cpu(), asked.Limits.Cpu()
 	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) < 0 {
-		errs = append(errs, invalid(requestField(corev1.ResourceCPU), "dedicated CPUs must be equal to the limit of "+limit.String(),
+		errs = append(errs, render.Invalid(requestField(corev1.ResourceCPU), "dedicated CPUs must be equal to the limit of "+limit.String(),
 			"use the same amount, or set a topology in spec.domain.cpu"))
 	}
 	if q := slices.MaxFunc([]*resource.Quantity{request, limit}, func(a, b *resource.Quantity) int { return a.Cmp(*b) }); q.MilliValue()%1000 != 0 {
-		errs = append(errs, invalid(requestField(corev1.ResourceCPU), q.String()+" dedicated CPUs must be a whole number",
+		errs = append(errs, render.Invalid(requestField(corev1.ResourceCPU), q.String()+" dedicated CPUs must be a whole number",
 			"use a whole number, or set a topology in spec.domain.cpu"))
 	}
 	return errs
@@ -155,7 +156,7 @@ func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
 
 // tooLarge returns the error of the first amount of a container that is negative or above the maximum, with the source of
 // its largest term.
-func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
+func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *render.Error {
 	var worst corev1.ResourceName
 	for name, a := range amounts {
 		most, _ := largest(name)
@@ -168,7 +169,7 @@ func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
 	}
 	a := amounts[worst]
 	_, text := largest(worst)
-	return invalid(culprit(&a), fmt.Sprintf("results in a %s of %s of %s, which must be between 0 and %s", kind, worst, a.Quantity.String(), text),
+	return render.Invalid(culprit(&a), fmt.Sprintf("results in a %s of %s of %s, which must be between 0 and %s", kind, worst, a.Quantity.String(), text),
 		"use a size that a node can have")
 }
 
@@ -186,10 +187,10 @@ func culprit(a *Calculation) string {
 }
 
 // firstError returns the first of the faults that checks have found.
-func firstError(lists ...[]error) *Error {
+func firstError(lists ...[]error) *render.Error {
 	for _, errs := range lists {
 		for _, err := range errs {
-			var e *Error
+			var e *render.Error
 			if errors.As(err, &e) {
 				return e
 			}

@@ -14,14 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	fieldpath "k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // checkScheduling returns the scheduling settings of a VMI that the API server would reject.
-func checkScheduling(f *faults, d *Draft) {
-	spec := &d.vmi.Spec
-	checkLabels(f, "Config.NodeSelectors", d.config.NodeSelectors)
+func checkScheduling(f *faults, d *render.Draft) {
+	spec := &d.VMI().Spec
+	checkLabels(f, "Config.NodeSelectors", d.Config().NodeSelectors)
 	checkLabels(f, "spec.nodeSelector", spec.NodeSelector)
-	checkNodeLabels(f, d.vmi)
+	checkNodeLabels(f, d.VMI())
 	for i := range spec.Tolerations {
 		checkToleration(f, fmt.Sprintf("spec.tolerations[%d]", i), &spec.Tolerations[i])
 	}
@@ -42,12 +45,12 @@ func checkScheduling(f *faults, d *Draft) {
 // checkNodeLabels checks names that become part of a node label's name.
 func checkNodeLabels(f *faults, vmi *v1.VirtualMachineInstance) {
 	label := func(at, prefix, name string) {
-		if name != "" && len(labelKey(prefix+name)) > 0 {
+		if name != "" && len(vmirules.LabelKey(prefix+name)) > 0 {
 			f.add(at, fmt.Sprintf("results in the invalid node label %q", prefix+name), useLabelValue)
 		}
 	}
 	label("spec.architecture", v1.VMArchLabel, strings.ToLower(vmi.Spec.Architecture))
-	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), labelValue, useLabelValue)
+	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), vmirules.LabelValue, useLabelValue)
 	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
 		label("spec.domain.cpu.model", v1.CPUModelLabel, cpu.Model)
 		for i := range cpu.Features {
@@ -66,11 +69,11 @@ func checkToleration(f *faults, at string, t *corev1.Toleration) {
 		f.add(at+".operator", fmt.Sprintf("%q requires a key", t.Operator), "use Exists to tolerate everything, or set a key")
 	}
 	if t.Key != "" {
-		f.text(at+".key", t.Key, labelKey, useLabelName)
+		f.text(at+".key", t.Key, vmirules.LabelKey, useLabelName)
 	}
 	switch t.Operator {
 	case "", corev1.TolerationOpEqual:
-		f.text(at+".value", t.Value, labelValue, useLabelValue)
+		f.text(at+".value", t.Value, vmirules.LabelValue, useLabelValue)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
 			f.add(at+".value", "must be empty for operator Exists", "remove the value, or use Equal")
@@ -94,7 +97,7 @@ func checkSpread(f *faults, i int, all []corev1.TopologySpreadConstraint) {
 	if c.MaxSkew < 1 {
 		f.add(at+".maxSkew", fmt.Sprintf("%d must be positive", c.MaxSkew), "use 1 or more")
 	}
-	f.text(at+".topologyKey", c.TopologyKey, labelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
+	f.text(at+".topologyKey", c.TopologyKey, vmirules.LabelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
 	switch c.WhenUnsatisfiable {
 	case corev1.DoNotSchedule, corev1.ScheduleAnyway:
 	default:
@@ -168,7 +171,7 @@ func checkNodeTerm(f *faults, at string, t *corev1.NodeSelectorTerm) {
 }
 
 func checkRequirement(f *faults, at string, r *corev1.NodeSelectorRequirement) {
-	f.text(at+".key", r.Key, labelKey, useLabelName)
+	f.text(at+".key", r.Key, vmirules.LabelKey, useLabelName)
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 		if len(r.Values) == 0 {
@@ -191,7 +194,7 @@ func checkRequirement(f *faults, at string, r *corev1.NodeSelectorRequirement) {
 func checkValues(f *faults, at string, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		for j, value := range t.MatchExpressions[i].Values {
-			f.text(fmt.Sprintf("%s.matchExpressions[%d].values[%d]", at, i, j), value, labelValue, useLabelValue)
+			f.text(fmt.Sprintf("%s.matchExpressions[%d].values[%d]", at, i, j), value, vmirules.LabelValue, useLabelValue)
 		}
 	}
 }
@@ -208,7 +211,7 @@ func checkPodTerms(f *faults, at string, required []corev1.PodAffinityTerm, pref
 }
 
 func checkPodTerm(f *faults, at string, t *corev1.PodAffinityTerm) {
-	f.text(at+".topologyKey", t.TopologyKey, labelKey, "use a label of nodes, such as kubernetes.io/hostname")
+	f.text(at+".topologyKey", t.TopologyKey, vmirules.LabelKey, "use a label of nodes, such as kubernetes.io/hostname")
 	for i, namespace := range t.Namespaces {
 		f.text(fmt.Sprintf("%s.namespaces[%d]", at, i), namespace, validation.IsDNS1123Label, useDNSLabel)
 	}

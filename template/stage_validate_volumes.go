@@ -10,25 +10,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // checkStorage returns the faults of volumes, file systems and credentials: those that the API server would reject in the
 // Pod, and names that collide.
-func checkStorage(d *Draft) []error {
+func checkStorage(d *render.Draft) []error {
 	var f faults
-	for i := range d.vmi.Spec.Volumes {
+	for i := range d.VMI().Spec.Volumes {
 		at := elementOf(vmiVolumes, i)
-		checkVolumeReferences(&f, at, &d.vmi.Spec.Volumes[i])
-		checkContainerPath(&f, at+".containerPath", d.vmi, &d.vmi.Spec.Volumes[i])
+		checkVolumeReferences(&f, at, &d.VMI().Spec.Volumes[i])
+		checkContainerPath(&f, at+".containerPath", d.VMI(), &d.VMI().Spec.Volumes[i])
 	}
-	checkImages(&f, d.vmi)
+	checkImages(&f, d.VMI())
 	checkImageNames(&f, d)
-	checkCloudInitNames(&f, d.vmi.Spec.Volumes)
-	checkMetrics(&f, d.vmi.Spec.Volumes)
-	checkUtilityVolumes(&f, &d.vmi.Spec)
-	checkFilesystems(&f, d.vmi)
-	for i := range d.vmi.Spec.AccessCredentials {
-		checkCredential(&f, elementOf(vmiCredentials, i), &d.vmi.Spec.AccessCredentials[i])
+	checkCloudInitNames(&f, d.VMI().Spec.Volumes)
+	checkMetrics(&f, d.VMI().Spec.Volumes)
+	checkUtilityVolumes(&f, &d.VMI().Spec)
+	checkFilesystems(&f, d.VMI())
+	for i := range d.VMI().Spec.AccessCredentials {
+		checkCredential(&f, elementOf(vmiCredentials, i), &d.VMI().Spec.AccessCredentials[i])
 	}
 	return f
 }
@@ -105,16 +107,16 @@ func checkImages(f *faults, vmi *v1.VirtualMachineInstance) {
 }
 
 // checkImageNames checks the names of the containers of images. Without image volumes, each image has two.
-func checkImageNames(f *faults, d *Draft) {
+func checkImageNames(f *faults, d *render.Draft) {
 	suffixes := []string{"", "-init"}
-	if d.config.GateEnabled(gateImageVolume) {
+	if d.Config().GateEnabled(gateImageVolume) {
 		suffixes = suffixes[:1]
 		if !asksForDigests(d) {
 			return
 		}
 	}
 	owners := map[string]string{}
-	for _, image := range diskImages(d.vmi) {
+	for _, image := range diskImages(d.VMI()) {
 		field, named := strings.CutSuffix(image.field, ".containerDisk.image")
 		if named {
 			field += ".name"

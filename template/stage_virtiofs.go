@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -21,24 +23,24 @@ const (
 )
 
 // virtiofs adds a container for every volume with a file system of the VMI.
-func virtiofs(d *Draft) error {
-	shared := sharedVolumes(d.vmi)
+func virtiofs(d *render.Draft) error {
+	shared := sharedVolumes(d.VMI())
 	if len(shared) == 0 {
 		return nil
 	}
 	from := d.From(vmiFilesystems)
 	from.EmptyDir(virtiofsSockets)
-	from.Mount(computeContainer, corev1.VolumeMount{Name: virtiofsSockets, MountPath: virtiofsDir})
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+	from.Container(computeContainer).Mount(corev1.VolumeMount{Name: virtiofsSockets, MountPath: virtiofsDir})
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		if !shared[v.Name] || v.ContainerPath != nil {
 			continue
 		}
-		if source, field := claimOf(v); source != nil && isBlock(d.facts.Claims[source.ClaimName]) {
-			return invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
+		if source, field := claimOf(v); source != nil && isBlock(d.Facts().Claims[source.ClaimName]) {
+			return render.Invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
 				"use a claim with volumeMode Filesystem, or a disk")
 		}
-		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, sharedFolder(v)))
+		d.From(elementOf(vmiVolumes, i)).AddContainer(virtiofsContainer(d, sharedFolder(v)))
 	}
 	return containerPaths(d, shared)
 }
@@ -74,10 +76,10 @@ func sharedFolder(v *v1.Volume) folder {
 	return folder{volume: v.Name, path: path, mount: &corev1.VolumeMount{Name: v.Name, MountPath: path}}
 }
 
-func virtiofsContainer(d *Draft, f folder) corev1.Container {
+func virtiofsContainer(d *render.Draft, f folder) corev1.Container {
 	yes, no := true, false
 	c := corev1.Container{
-		Name: virtiofsPrefix + f.volume, Image: d.config.LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: virtiofsPrefix + f.volume, Image: d.Config().LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/usr/libexec/virtiofsd"},
 		Args: []string{
 			"--socket-path=" + virtiofsDir + "/" + f.volume + ".sock",
@@ -89,7 +91,7 @@ func virtiofsContainer(d *Draft, f folder) corev1.Container {
 			"--migration-mode=find-paths",
 		},
 		SecurityContext: &corev1.SecurityContext{
-			RunAsUser: new(qemuUser), RunAsGroup: new(qemuUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(render.QEMUUser), RunAsGroup: new(render.QEMUUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 		Resources:    supportResources(d, v1.VirtioFS, amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "80M"}),

@@ -10,13 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // volumes adds the volumes of the VMI's disks, except images. Hotplugged volumes are attached by Pods of their own.
-func volumes(d *Draft) error {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
-		if hotplugged(d.plugged, v) {
+func volumes(d *render.Draft) error {
+	plugged := hotpluggedNames(d.VMI())
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
+		if hotplugged(plugged, v) {
 			continue
 		}
 		at := elementOf(vmiVolumes, i)
@@ -34,7 +37,7 @@ func hotplugged(plugged map[string]bool, v *v1.Volume) bool {
 
 // hotpluggedNames returns the names of the hotplugged volumes according to the status.
 func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
-	if vmi == nil || len(vmi.Status.VolumeStatus) == 0 {
+	if len(vmi.Status.VolumeStatus) == 0 {
 		return nil
 	}
 	names := make(map[string]bool, len(vmi.Status.VolumeStatus))
@@ -46,10 +49,10 @@ func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 	return names
 }
 
-func addVolume(d Draft, v *v1.Volume, at string) error {
+func addVolume(d render.Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
-		if isBlock(d.facts.Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
-			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
+		if isBlock(d.Facts().Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
+			return render.Invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
 		}
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}
@@ -63,7 +66,7 @@ func addVolume(d Draft, v *v1.Volume, at string) error {
 		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit},
 		}})
-		d.Mount(computeContainer, corev1.VolumeMount{Name: v.Name, MountPath: privateDir + "/downwardmetric-disk"})
+		d.Container(computeContainer).Mount(corev1.VolumeMount{Name: v.Name, MountPath: privateDir + "/downwardmetric-disk"})
 	}
 	return nil
 }
@@ -88,20 +91,20 @@ var devicesOfLauncher = []string{
 	"stderr", "stdin", "stdout", "tty", "urandom", "vfio", "vhost-net", "vhost-vsock", "zero",
 }
 
-func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
-	claim := d.facts.Claims[source.ClaimName]
+func addClaim(d render.Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
+	claim := d.Facts().Claims[source.ClaimName]
 	if claim == nil {
-		return &Error{
+		return &render.Error{
 			Field: field, Reason: fmt.Sprintf("claim %q not found", source.ClaimName),
-			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: render.ErrMissingFact,
 		}
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
 	if isBlock(claim) {
-		d.Device(computeContainer, corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
+		d.Container(computeContainer).Device(corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
 		return nil
 	}
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 	return nil
 }
 
@@ -110,14 +113,15 @@ func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // sharedPaths returns the mount paths of file systems that several nodes can write to; a migration does not copy those.
-func sharedPaths(d *Draft) (paths []string) {
-	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
+func sharedPaths(d *render.Draft) (paths []string) {
+	plugged := hotpluggedNames(d.VMI())
+	for i := range d.VMI().Spec.Volumes {
+		v := &d.VMI().Spec.Volumes[i]
 		source, _ := claimOf(v)
-		if source == nil || hotplugged(d.plugged, v) {
+		if source == nil || hotplugged(plugged, v) {
 			continue
 		}
-		claim := d.facts.Claims[source.ClaimName]
+		claim := d.Facts().Claims[source.ClaimName]
 		if claim != nil && !isBlock(claim) && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany) {
 			paths = append(paths, vmiDisksDir+"/"+v.Name)
 		}
@@ -125,7 +129,7 @@ func sharedPaths(d *Draft) (paths []string) {
 	return paths
 }
 
-func addHostDisk(d Draft, name string, h *v1.HostDisk) {
+func addHostDisk(d render.Draft, name string, h *v1.HostDisk) {
 	kind := corev1.HostPathUnset
 	switch h.Type {
 	case v1.HostDiskExists:
@@ -136,10 +140,10 @@ func addHostDisk(d Draft, name string, h *v1.HostDisk) {
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: path.Dir(h.Path), Type: &kind},
 	}})
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 }
 
-func addSysprep(d Draft, name string, s *v1.SysprepSource) {
+func addSysprep(d render.Draft, name string, s *v1.SysprepSource) {
 	var source corev1.VolumeSource
 	if s.Secret != nil {
 		source.Secret = &corev1.SecretVolumeSource{SecretName: s.Secret.Name}
@@ -147,5 +151,5 @@ func addSysprep(d Draft, name string, s *v1.SysprepSource) {
 		source.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *s.ConfigMap}
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: source})
-	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: privateDir + "/sysprep/" + name, ReadOnly: true})
+	d.Container(computeContainer).Mount(corev1.VolumeMount{Name: name, MountPath: privateDir + "/sysprep/" + name, ReadOnly: true})
 }

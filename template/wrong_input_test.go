@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // configured sets the resources of a kind of container.
@@ -82,7 +83,7 @@ func TestRender_InvalidInput(t *testing.T) {
 			in := input(newVMI())
 			tc.change(&in)
 			pod, err := template.Default().Launcher(in)
-			var e *template.Error
+			var e *render.Error
 			switch {
 			case tc.field == "" && err != nil:
 				t.Error(err)
@@ -90,7 +91,7 @@ func TestRender_InvalidInput(t *testing.T) {
 				for _, fault := range faultsOf(pod) {
 					t.Error(fault)
 				}
-			case !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Stage == "" || e.Object == "" || e.Remedy == "":
+			case !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, render.ErrInvalid) || e.Stage == "" || e.Object == "" || e.Remedy == "":
 				t.Errorf("got %v, want %s to be refused", err, tc.field)
 			}
 		})
@@ -108,7 +109,7 @@ func TestRender_InvalidMigration(t *testing.T) {
 			in := targetInput(t)
 			change(&in)
 			_, err := template.Default().MigrationTarget(in)
-			var e *template.Error
+			var e *render.Error
 			if !errors.As(err, &e) || e.Field != field {
 				t.Errorf("got %v", err)
 			}
@@ -119,20 +120,20 @@ func TestRender_InvalidMigration(t *testing.T) {
 // TestRender_InvalidContainerResources has the containers that are alone in their Pods.
 func TestRender_InvalidContainerResources(t *testing.T) {
 	for name, tc := range map[string]struct {
-		kind  template.PodKind
+		kind  render.PodKind
 		in    template.Input
 		of    v1.SupportContainerType
 		field string
 	}{
-		"attachment": {template.AttachmentPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
-		"trigger":    {template.TriggerPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
-		"exporter":   {template.ExporterPod, exportInput(), v1.VMExport, "Config.ContainerResources[vmexport].requests.memory"},
+		"attachment": {render.AttachmentPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
+		"trigger":    {render.TriggerPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
+		"exporter":   {render.ExporterPod, exportInput(), v1.VMExport, "Config.ContainerResources[vmexport].requests.memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			configured(tc.of, nil, list("memory", "1M"))(&tc.in)
 			_, err := template.Default().Render(tc.kind, tc.in)
-			var e *template.Error
-			if !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Remedy == "" {
+			var e *render.Error
+			if !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, render.ErrInvalid) || e.Remedy == "" {
 				t.Errorf("got %v, want %s to be refused", err, tc.field)
 			}
 		})

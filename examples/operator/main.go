@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -85,9 +86,9 @@ func guestOf(d *Desktop) *v1.VirtualMachineInstance {
 
 // renderer is the stock one with a stage more. A stage that set what another one has set would be refused.
 func renderer() (*template.Renderer, error) {
-	return template.Default().After(template.StageCompute, template.Stage{Name: "seat", Apply: func(d *template.Draft) error {
+	return template.Default().After(template.StageCompute, render.Stage{Name: "seat", Apply: func(d *render.Draft) error {
 		if seat := d.VMI().Labels[seatLabel]; seat != "" {
-			d.From("metadata.labels[" + seatLabel + "]").Container(corev1.Container{Name: "seat", Image: seatImage, Args: []string{seat}})
+			d.From("metadata.labels[" + seatLabel + "]").AddContainer(corev1.Container{Name: "seat", Image: seatImage, Args: []string{seat}})
 		}
 		return nil
 	}})

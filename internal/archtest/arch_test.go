@@ -45,8 +45,9 @@ var edges = map[string][]string{
 	"expectations": {}, "handoff": {},
 	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmirules": {},
 
-	"template":         {"internal/vmirules"},
-	"template/offline": {"template", "vmi/admit"},
+	"template/render":  {"internal/vmirules"},
+	"template":         {"internal/vmirules", "template/render"},
+	"template/offline": {"template", "template/render", "vmi/admit"},
 	"vmi":              {"handoff", "internal/vmirules", "internal/vmistatus"},
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmirules"},
@@ -77,15 +78,15 @@ var edges = map[string][]string{
 
 	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
-	"template/templatectrl":         {"template"},
+	"template/templatectrl":         {"template/render"},
 	"vmi/vmictrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/readonly", "internal/retold",
-		"internal/tracecontext", "internal/vmipatch", "template", "template/templatectrl", "vmi", "vmi/diagnose",
+		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
 		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
-		"migration/placement", "migration/policy", "migration/queue", "template", "template/templatectrl",
+		"migration/placement", "migration/policy", "migration/queue", "template", "template/render", "template/templatectrl",
 	},
 	"domain/domainctrl": {
 		"domain", "domain/action", "domain/convert", "domain/guestagent", "domain/informer", "domain/migrate", "domain/plan", "domain/status", "domain/transport", "domain/workspace",
@@ -115,7 +116,7 @@ var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.
 // pure are the packages that know no more of other modules than this and [api].
 var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
-	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"},
+	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
 	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},

@@ -19,6 +19,7 @@ import (
 	"github.com/virtloom/virtloom/domain/convert/assume"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
@@ -83,11 +84,11 @@ func decode[T any](t *testing.T, file string) *T {
 // pod renders the launcher Pod.
 func (g *guest) pod(t *testing.T) *corev1.Pod {
 	t.Helper()
-	in, err := g.cluster.Input(template.LauncherPod)
+	in, err := g.cluster.Input(render.LauncherPod)
 	if err != nil {
 		t.Fatalf("%s: %v", g.name, err)
 	}
-	pod, err := template.Default().Render(template.LauncherPod, in)
+	pod, err := template.Default().Render(render.LauncherPod, in)
 	if err != nil {
 		t.Fatalf("%s: %v", g.name, err)
 	}
@@ -97,7 +98,7 @@ func (g *guest) pod(t *testing.T) *corev1.Pod {
 // domain converts the VMI with the controller's report of claims.
 func (g *guest) domain(t *testing.T) *libvirtxml.Domain {
 	t.Helper()
-	in, err := g.cluster.Input(template.LauncherPod)
+	in, err := g.cluster.Input(render.LauncherPod)
 	if err != nil {
 		t.Fatal(err)
 	}

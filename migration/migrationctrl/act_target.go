@@ -15,7 +15,7 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
@@ -81,10 +81,10 @@ func (r actor) createAttachment(ctx context.Context, g *gathered, a migration.Ac
 	if err != nil {
 		return err
 	}
-	in.Hotplug = &template.Hotplug{Owner: g.TargetPod, Volumes: a.Volumes}
+	in.Hotplug = &render.Hotplug{Owner: g.TargetPod, Volumes: a.Volumes}
 	pod, err := r.Renderer.HotplugAttachment(in)
 	switch {
-	case errors.Is(err, template.ErrMissingFact):
+	case errors.Is(err, render.ErrMissingFact):
 		return fmt.Errorf("migrationctrl: render the attachment Pod: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", migration.ErrRender, err)

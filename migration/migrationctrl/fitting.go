@@ -17,7 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // fitter renders target Pods, and checks that nodes and quotas take them.
@@ -31,7 +31,7 @@ func (r fitter) render(ctx context.Context, g *gathered) (*corev1.Pod, error) {
 	}
 	pod, err := r.Renderer.MigrationTarget(in)
 	switch {
-	case errors.Is(err, template.ErrMissingFact):
+	case errors.Is(err, render.ErrMissingFact):
 		return nil, fmt.Errorf("migrationctrl: render the target Pod: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", migration.ErrRender, err)

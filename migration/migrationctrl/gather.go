@@ -20,6 +20,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // gathered is a snapshot with the additional inputs of the actions.
@@ -248,7 +249,7 @@ func (r gatherer) stateClaims(ctx context.Context, s *migration.Snapshot) error 
 func (r gatherer) input(ctx context.Context, g *gathered) (template.Input, error) {
 	in := template.Input{
 		VMI: g.VMI, Config: template.ConfigFrom(g.kubeVirt, r.LauncherImage),
-		Migration: &template.Migration{
+		Migration: &render.Migration{
 			UID: g.Migration.UID, Name: g.Migration.Name,
 			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
 			Receives: g.Migration.IsDecentralizedTarget(),

@@ -61,7 +61,7 @@ type Renderer interface {
 	// MigrationTarget returns the Pod, with namespace, the label
 	// kubevirt.io/migrationJobUID, and a name that is the same for the same
 	// VMI and migration. It must be pure. An error that wraps
-	// template.ErrMissingFact is retried, any other fails the migration.
+	// render.ErrMissingFact is retried, any other fails the migration.
 	MigrationTarget(in template.Input) (*corev1.Pod, error)
 	// HotplugAttachment returns the Pod that attaches hotplugged volumes on the node of
 	// the target Pod, which controls it, under the same conditions.

@@ -24,7 +24,7 @@ import (
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Finalizer and label are in the object. A write without a known outcome is read live.
@@ -103,7 +103,7 @@ func (r storer) result(ctx context.Context, g *gathered, plan migration.Plan, ac
 		return next, nil
 	case final(plan) && (errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod)):
 		return next, nil
-	case errors.Is(actErr, template.ErrMissingFact):
+	case errors.Is(actErr, render.ErrMissingFact):
 		return sooner(next, factRetry), nil
 	case errors.Is(actErr, placement.ErrQuota):
 		return sooner(next, quotaRetry), nil

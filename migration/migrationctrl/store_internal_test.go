@@ -17,7 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 func TestRequeue_KeepsDeadlines(t *testing.T) {
@@ -43,8 +43,8 @@ func TestRequeue_KeepsDeadlines(t *testing.T) {
 		"an error after many, and it is near":  {plan: in(time.Minute), err: refusal, failures: 15, after: time.Minute + time.Millisecond},
 		"an error after many, and it has come": {plan: in(-time.Second / 2), err: refusal, failures: 15, after: time.Millisecond},
 		"an error after many, and none":        {plan: failed, err: refusal, failures: 40, retried: true},
-		"a missing fact, and it is far":        {plan: in(time.Minute), err: template.ErrMissingFact, after: factRetry},
-		"a missing fact, and it is near":       {plan: in(time.Second), err: template.ErrMissingFact, after: time.Second + time.Millisecond},
+		"a missing fact, and it is far":        {plan: in(time.Minute), err: render.ErrMissingFact, after: factRetry},
+		"a missing fact, and it is near":       {plan: in(time.Second), err: render.ErrMissingFact, after: time.Second + time.Millisecond},
 		"a quota, and it is near":              {plan: in(time.Second), err: placement.ErrQuota, after: time.Second + time.Millisecond},
 		"a known quota":                        {plan: in(time.Minute), err: &placement.QuotaError{}, after: time.Minute + time.Millisecond},
 		"not rendered, and has failed":         {plan: failed, err: migration.ErrRender},

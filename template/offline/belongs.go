@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // migration returns the Pod input of the VMI's only migration.
-func (c *Cluster) migration() (*template.Migration, error) {
+func (c *Cluster) migration() (*render.Migration, error) {
 	m, err := c.current()
 	if err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (c *Cluster) migration() (*template.Migration, error) {
 			return nil, err
 		}
 	}
-	result := &template.Migration{
+	result := &render.Migration{
 		UID: m.UID, Name: m.Name, AddedNodeSelector: m.Spec.AddedNodeSelector, SourcePod: source, SourceNode: c.node(source),
 		Receives: m.IsDecentralizedTarget(),
 	}

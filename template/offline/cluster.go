@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Cluster holds the manifests of a cluster with one VMI.
@@ -73,7 +73,7 @@ func New(objects ...Object) (*Cluster, error) {
 }
 
 func (o Object) fault(field, reason, remedy string) *Error {
-	return &Error{Source: o.Source, Object: o.String(), Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
+	return &Error{Source: o.Source, Object: o.String(), Field: field, Reason: reason, Remedy: remedy, Err: render.ErrInvalid}
 }
 
 // every returns the objects of a type, in the order of the manifests.
@@ -97,8 +97,8 @@ func (c *Cluster) object(v metav1.Object) Object {
 }
 
 // facts returns the objects of the VMI's namespace.
-func (c *Cluster) facts(namespace string) template.Facts {
-	f := template.Facts{
+func (c *Cluster) facts(namespace string) render.Facts {
+	f := render.Facts{
 		Claims: map[string]*corev1.PersistentVolumeClaim{}, ConfigMaps: map[string]bool{},
 		NetworkAttachmentDefinitions: map[string]*metav1.PartialObjectMetadata{},
 	}
@@ -140,7 +140,7 @@ func only[T metav1.Object](c *Cluster, found []T, of, what string) (one T, err e
 		return found[0], nil
 	case 0:
 		return one, &Error{
-			Object: of, Reason: what + " not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Object: of, Reason: what + " not found", Remedy: "add its manifest with -f", Err: render.ErrMissingFact,
 		}
 	}
 	first, second := c.object(found[0]), c.object(found[1])

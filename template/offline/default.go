@@ -7,7 +7,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
@@ -63,6 +63,6 @@ func unusable(kubevirt *v1.KubeVirt, c admit.Config) error {
 	}
 	return &Error{
 		Object: objectName("KubeVirt", kubevirt.Namespace, kubevirt.Name), Field: "spec.configuration.network." + field, Reason: reason,
-		Remedy: "set defaultNetworkInterface to masquerade, or add a network and an interface to the VMI", Err: template.ErrInvalid,
+		Remedy: "set defaultNetworkInterface to masquerade, or add a network and an interface to the VMI", Err: render.ErrInvalid,
 	}
 }

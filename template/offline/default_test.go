@@ -11,8 +11,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // parse decodes a part of an object.
@@ -144,7 +144,7 @@ func TestDefault_InterfaceNotPermitted(t *testing.T) {
 	} {
 		kv := parse[v1.KubeVirt](t, "{metadata: {name: kubevirt, namespace: kv}, spec: {configuration: {network: "+tt.network+"}}}")
 		_, err := offline.Default(&v1.VirtualMachineInstance{}, kv)
-		if !errors.Is(err, template.ErrInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
+		if !errors.Is(err, render.ErrInvalid) || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %s", name, err, tt.want)
 		}
 		if _, err := offline.Default(parse[v1.VirtualMachineInstance](t, complete), kv); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // document is one document of a file, as JSON.
@@ -39,7 +39,7 @@ func documents(file string, content []byte) ([]document, error) {
 		if err != nil {
 			at := Source{File: file, Document: len(all) + 1, Line: part.line}
 			errs = append(errs, &Error{
-				Source: at, Reason: "must be YAML or JSON: " + oneLine(err), Err: template.ErrInvalid,
+				Source: at, Reason: "must be YAML or JSON: " + oneLine(err), Err: render.ErrInvalid,
 				Remedy: "correct the text at this line",
 			})
 			all = append(all, document{source: at}) // it counts, but there is nothing to decode

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Source is the position of an object in its file.
@@ -46,7 +46,7 @@ type Error struct {
 	Reason string
 	// Remedy says how to fix it.
 	Remedy string
-	// Err is the class of the error: template.ErrInvalid, template.ErrMissingFact or the error of the reader.
+	// Err is the class of the error: render.ErrInvalid, render.ErrMissingFact or the error of the reader.
 	Err error
 }
 
@@ -59,7 +59,7 @@ func (e *Error) Error() string {
 		}
 	}
 	text := strings.Join(parts, ": ")
-	if e.Err != nil && !errors.Is(e.Err, template.ErrInvalid) && !errors.Is(e.Err, template.ErrMissingFact) {
+	if e.Err != nil && !errors.Is(e.Err, render.ErrInvalid) && !errors.Is(e.Err, render.ErrMissingFact) {
 		text += ": " + e.Err.Error()
 	}
 	if e.Remedy != "" {

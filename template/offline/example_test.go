@@ -8,6 +8,7 @@ import (
 
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // manifests are those of a VMI and of the claim of its disk.
@@ -53,7 +54,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	in, err := cluster.Input(template.LauncherPod)
+	in, err := cluster.Input(render.LauncherPod)
 	if err != nil {
 		fmt.Println(err)
 		return

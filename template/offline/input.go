@@ -10,28 +10,29 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Input returns the input of a Pod of one kind. A required object without a manifest is an error wrapping
-// template.ErrMissingFact; missing claims of volumes are left to the renderer.
+// render.ErrMissingFact; missing claims of volumes are left to the renderer.
 //
 // A hotplug attachment belongs to the VMI's Pod or, if there are a migration that is not final and its target Pod, to the
 // latter.
-func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
+func (c *Cluster) Input(kind render.PodKind) (template.Input, error) {
 	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher"), c.FallbackLauncherImage))}
 	in.Config.ExporterImage = cmp.Or(c.ExporterImage, c.image("virt-exportserver"))
 	in.Config.SidecarShimImage = cmp.Or(c.SidecarShimImage, c.image("sidecar-shim"), in.Config.SidecarShimImage)
-	if kind == template.ExporterPod {
+	if kind == render.ExporterPod {
 		export, err := c.export()
 		if err != nil {
 			return in, err
 		}
-		in.Export = &template.Export{Object: export}
+		in.Export = &render.Export{Object: export}
 		return in, needImage(in.Config.ExporterImage, "exporter", "--exporter-image")
 	}
 	if c.VMI == nil {
 		return in, &Error{
-			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: render.ErrMissingFact,
 		}
 	}
 	if err := needImage(in.Config.LauncherImage, "launcher", "--image"); err != nil {
@@ -40,9 +41,9 @@ func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
 	in.VMI, in.Facts = c.VMI, c.facts(c.VMI.Namespace)
 	var err error
 	switch kind {
-	case template.TargetPod:
+	case render.TargetPod:
 		in.Migration, err = c.migration()
-	case template.AttachmentPod, template.TriggerPod:
+	case render.AttachmentPod, render.TriggerPod:
 		err = c.hotplug(kind, &in)
 	}
 	return in, err
@@ -68,7 +69,7 @@ func needImage(image, what, flag string) error {
 		return nil
 	}
 	return &Error{
-		Reason: "the " + what + " image must be set", Err: template.ErrMissingFact,
+		Reason: "the " + what + " image must be set", Err: render.ErrMissingFact,
 		Remedy: "use " + flag + ", or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag",
 	}
 }
@@ -78,19 +79,19 @@ func (c *Cluster) vmiName() string {
 }
 
 // hotplug sets the owner and the volumes of hotplug Pods.
-func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
-	in.Hotplug = &template.Hotplug{Volumes: c.Volumes}
+func (c *Cluster) hotplug(kind render.PodKind, in *template.Input) error {
+	in.Hotplug = &render.Hotplug{Volumes: c.Volumes}
 	if len(c.Volumes) == 0 {
 		in.Hotplug.Volumes = hotplugged(c.VMI)
 	}
-	many := kind == template.TriggerPod && len(in.Hotplug.Volumes) > 1
+	many := kind == render.TriggerPod && len(in.Hotplug.Volumes) > 1
 	if len(in.Hotplug.Volumes) == 0 || many {
 		reason := "no volume is hotplugged"
 		if many {
 			reason = "more than one volume is hotplugged, but a trigger takes one"
 		}
 		fault := c.guest.fault("spec.volumes", reason, "select one with --volume")
-		fault.Err = template.ErrMissingFact
+		fault.Err = render.ErrMissingFact
 		return fault
 	}
 	source, err := c.sourcePod()
@@ -98,7 +99,7 @@ func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
 		return err
 	}
 	in.Hotplug.Owner = source
-	if kind == template.TriggerPod {
+	if kind == render.TriggerPod {
 		return nil
 	}
 	m, err := c.current()
@@ -107,7 +108,7 @@ func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
 	}
 	if target := c.targetPod(m); target != nil {
 		in.Hotplug.Owner = target
-		in.Migration = &template.Migration{UID: m.UID, Name: m.Name, SourcePod: source, SourceNode: c.node(source)}
+		in.Migration = &render.Migration{UID: m.UID, Name: m.Name, SourcePod: source, SourceNode: c.node(source)}
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Manifests of a running VMI, as a cluster has them.
@@ -64,7 +64,7 @@ func TestNew_Duplicates(t *testing.T) {
 		},
 	} {
 		c, err := offline.New(read(t, strings.Join(tt.manifests, "\n---\n"))...)
-		if c != nil || !errors.Is(err, template.ErrInvalid) || err.Error() != tt.want {
+		if c != nil || !errors.Is(err, render.ErrInvalid) || err.Error() != tt.want {
 			t.Errorf("%s: error\n%v\nwant\n%s", name, err, tt.want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestInput_FactsOfNamespace(t *testing.T) {
 		of("ResourceQuota", "ns", "q"), of("ResourceQuota", "other", "r"),
 		of("NetworkAttachmentDefinition", "ns", "net"), of("NetworkAttachmentDefinition", "other", "net"),
 		"{apiVersion: v1, kind: Namespace, metadata: {name: ns, labels: {l: mine}}}", "{apiVersion: v1, kind: Namespace, metadata: {name: other, labels: {l: theirs}}}")
-	in, err := c.Input(template.LauncherPod)
+	in, err := c.Input(render.LauncherPod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestImagesOfTheCluster(t *testing.T) {
 	} {
 		c := cluster(t, vmi, export, "{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: k}, "+tt.status+"}")
 		c.LauncherImage, c.ExporterImage = tt.own, tt.own
-		in, err := c.Input(template.LauncherPod)
+		in, err := c.Input(render.LauncherPod)
 		if err != nil || in.Config.LauncherImage != tt.launcher || in.Config.ExporterImage != tt.exporter {
 			t.Errorf("%s: %q, %q, error %v", name, in.Config.LauncherImage, in.Config.ExporterImage, err)
 		}
@@ -128,42 +128,42 @@ func TestImagesOfTheCluster(t *testing.T) {
 func TestInput_MissingObjects(t *testing.T) {
 	with := func(old, now string, manifest string) string { return strings.Replace(manifest, old, now, 1) }
 	for name, tt := range map[string]struct {
-		kind      template.PodKind
+		kind      render.PodKind
 		manifests []string
 		volumes   []string
 		want      string
 	}{
-		"launcher without a guest": {template.LauncherPod, []string{config}, nil, "VirtualMachineInstance not found; add its manifest with -f"},
-		"launcher without image":   {template.LauncherPod, []string{vmi}, nil, "the launcher image must be set; use --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag"},
-		"image without tag":        {template.LauncherPod, []string{vmi, with(", imageTag: v1", "", config)}, nil, "the launcher image must be set"},
-		"exporter without export":  {template.ExporterPod, []string{vmi, config}, nil, "VirtualMachineExport not found; add its manifest with -f"},
-		"exporter without image":   {template.ExporterPod, []string{export}, nil, "the exporter image must be set; use --exporter-image"},
+		"launcher without a guest": {render.LauncherPod, []string{config}, nil, "VirtualMachineInstance not found; add its manifest with -f"},
+		"launcher without image":   {render.LauncherPod, []string{vmi}, nil, "the launcher image must be set; use --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag"},
+		"image without tag":        {render.LauncherPod, []string{vmi, with(", imageTag: v1", "", config)}, nil, "the launcher image must be set"},
+		"exporter without export":  {render.ExporterPod, []string{vmi, config}, nil, "VirtualMachineExport not found; add its manifest with -f"},
+		"exporter without image":   {render.ExporterPod, []string{export}, nil, "the exporter image must be set; use --exporter-image"},
 		"two exports": {
-			template.ExporterPod, []string{config, export, with("name: e", "name: f", export)}, nil,
+			render.ExporterPod, []string{config, export, with("name: e", "name: f", export)}, nil,
 			"test.yaml: document 3 (line 5): VirtualMachineExport ns/f: is a second VirtualMachineExport in addition to VirtualMachineExport ns/e of test.yaml: document 2 (line 3); remove one of them",
 		},
 		"target without migration": {
-			template.TargetPod, []string{config, vmi, source}, nil,
+			render.TargetPod, []string{config, vmi, source}, nil,
 			"VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with spec.vmiName testvmi not found; add its manifest with -f",
 		},
-		"target with another guest's migration": {template.TargetPod, []string{config, vmi, source, with("vmiName: testvmi", "vmiName: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
-		"target with a migration elsewhere":     {template.TargetPod, []string{config, vmi, source, with("namespace: ns", "namespace: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
-		"target with a finished migration":      {template.TargetPod, []string{config, vmi, source, with("spec:", "status: {phase: Succeeded}, spec:", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
-		"target with two migrations":            {template.TargetPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
-		"target without source":                 {template.TargetPod, []string{config, vmi, move}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found; add its manifest with -f"},
-		"target with the target alone":          {template.TargetPod, []string{config, vmi, move, target}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
-		"source of a former guest":              {template.TargetPod, []string{config, vmi, move, strings.ReplaceAll(source, "u-1", "u-0")}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
-		"source elsewhere":                      {template.TargetPod, []string{config, vmi, move, with("namespace: ns", "namespace: other", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
-		"source ended":                          {template.TargetPod, []string{config, vmi, move, with("spec:", "status: {phase: Failed}, spec:", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"target with another guest's migration": {render.TargetPod, []string{config, vmi, source, with("vmiName: testvmi", "vmiName: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
+		"target with a migration elsewhere":     {render.TargetPod, []string{config, vmi, source, with("namespace: ns", "namespace: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
+		"target with a finished migration":      {render.TargetPod, []string{config, vmi, source, with("spec:", "status: {phase: Succeeded}, spec:", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
+		"target with two migrations":            {render.TargetPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
+		"target without source":                 {render.TargetPod, []string{config, vmi, move}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found; add its manifest with -f"},
+		"target with the target alone":          {render.TargetPod, []string{config, vmi, move, target}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source of a former guest":              {render.TargetPod, []string{config, vmi, move, strings.ReplaceAll(source, "u-1", "u-0")}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source elsewhere":                      {render.TargetPod, []string{config, vmi, move, with("namespace: ns", "namespace: other", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source ended":                          {render.TargetPod, []string{config, vmi, move, with("spec:", "status: {phase: Failed}, spec:", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
 		"two sources": {
-			template.TargetPod, []string{config, vmi, move, source, with("name: source", "name: second", source)}, nil,
+			render.TargetPod, []string{config, vmi, move, source, with("name: source", "name: second", source)}, nil,
 			"test.yaml: document 5 (line 15): Pod ns/second: is a second launcher Pod in addition to Pod ns/source of test.yaml: document 4 (line 12); remove one of them",
 		},
-		"attachment without owner":       {template.AttachmentPod, []string{config, vmi}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
-		"trigger without owner":          {template.TriggerPod, []string{config, vmi}, []string{"root"}, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
-		"attachment without volume":      {template.AttachmentPod, []string{config, fromGit, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: no volume is hotplugged; select one with --volume"},
-		"trigger of many volumes":        {template.TriggerPod, []string{config, vmi, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: more than one volume is hotplugged, but a trigger takes one; select one with --volume"},
-		"attachment with two migrations": {template.AttachmentPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
+		"attachment without owner":       {render.AttachmentPod, []string{config, vmi}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"trigger without owner":          {render.TriggerPod, []string{config, vmi}, []string{"root"}, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"attachment without volume":      {render.AttachmentPod, []string{config, fromGit, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: no volume is hotplugged; select one with --volume"},
+		"trigger of many volumes":        {render.TriggerPod, []string{config, vmi, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: more than one volume is hotplugged, but a trigger takes one; select one with --volume"},
+		"attachment with two migrations": {render.AttachmentPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t, tt.manifests...)
@@ -173,7 +173,7 @@ func TestInput_MissingObjects(t *testing.T) {
 			if !errors.As(err, &fault) || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Fatalf("error\n%v\nwant\n%s", err, tt.want)
 			}
-			if fault.Remedy == "" || !errors.Is(err, template.ErrMissingFact) && !errors.Is(err, template.ErrInvalid) {
+			if fault.Remedy == "" || !errors.Is(err, render.ErrMissingFact) && !errors.Is(err, render.ErrInvalid) {
 				t.Errorf("error %#v has no remedy or class", fault)
 			}
 		})
@@ -201,7 +201,7 @@ func TestInput_MigrationSource(t *testing.T) {
 		"an older migration is finished":      {[]string{vmi, source, with("spec:", "status: {phase: Failed}, spec:", with("name: move", "name: old", move)), move, node}, "n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, err := cluster(t, append(tt.manifests, config)...).Input(template.TargetPod)
+			in, err := cluster(t, append(tt.manifests, config)...).Input(render.TargetPod)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,22 +222,22 @@ func TestInput_MigrationSource(t *testing.T) {
 
 func TestInput_Hotplug(t *testing.T) {
 	for name, tt := range map[string]struct {
-		kind      template.PodKind
+		kind      render.PodKind
 		manifests []string
 		given     []string
 		volumes   []string
 		owner     string
 		migration string
 	}{
-		"all that are hotplugged":        {template.AttachmentPod, []string{vmi, source}, nil, []string{"plugged", "data", "reported", "dump", "tool"}, "source", ""},
-		"those given":                    {template.AttachmentPod, []string{vmi, source}, []string{"data", "root"}, []string{"data", "root"}, "source", ""},
-		"trigger":                        {template.TriggerPod, []string{vmi, source}, []string{"data"}, []string{"data"}, "source", ""},
-		"trigger of the only volume":     {template.TriggerPod, []string{strings.Replace(fromGit, "spec: {", "spec: {volumes: [{name: a, dataVolume: {name: b, hotpluggable: true}}], ", 1), source}, nil, []string{"a"}, "source", ""},
-		"beside a migration's target":    {template.AttachmentPod, []string{vmi, source, target, move}, []string{"data"}, []string{"data"}, "target", "move"},
-		"a migration has no target yet":  {template.AttachmentPod, []string{vmi, source, move}, []string{"data"}, []string{"data"}, "source", ""},
-		"trigger during a migration":     {template.TriggerPod, []string{vmi, source, target, move}, []string{"data"}, []string{"data"}, "source", ""},
-		"target by the migration's name": {template.AttachmentPod, []string{fromGit, source, strings.Replace(target, "annotations: {", "annotations: {kubevirt.io/domain: testvmi, ", 1), strings.Replace(move, ", uid: m-1", "", 1)}, []string{"data"}, []string{"data"}, "target", "move"},
-		"a target of another migration":  {template.AttachmentPod, []string{vmi, source, strings.Replace(target, "m-1", "m-0", 1), move}, []string{"data"}, []string{"data"}, "source", ""},
+		"all that are hotplugged":        {render.AttachmentPod, []string{vmi, source}, nil, []string{"plugged", "data", "reported", "dump", "tool"}, "source", ""},
+		"those given":                    {render.AttachmentPod, []string{vmi, source}, []string{"data", "root"}, []string{"data", "root"}, "source", ""},
+		"trigger":                        {render.TriggerPod, []string{vmi, source}, []string{"data"}, []string{"data"}, "source", ""},
+		"trigger of the only volume":     {render.TriggerPod, []string{strings.Replace(fromGit, "spec: {", "spec: {volumes: [{name: a, dataVolume: {name: b, hotpluggable: true}}], ", 1), source}, nil, []string{"a"}, "source", ""},
+		"beside a migration's target":    {render.AttachmentPod, []string{vmi, source, target, move}, []string{"data"}, []string{"data"}, "target", "move"},
+		"a migration has no target yet":  {render.AttachmentPod, []string{vmi, source, move}, []string{"data"}, []string{"data"}, "source", ""},
+		"trigger during a migration":     {render.TriggerPod, []string{vmi, source, target, move}, []string{"data"}, []string{"data"}, "source", ""},
+		"target by the migration's name": {render.AttachmentPod, []string{fromGit, source, strings.Replace(target, "annotations: {", "annotations: {kubevirt.io/domain: testvmi, ", 1), strings.Replace(move, ", uid: m-1", "", 1)}, []string{"data"}, []string{"data"}, "target", "move"},
+		"a target of another migration":  {render.AttachmentPod, []string{vmi, source, strings.Replace(target, "m-1", "m-0", 1), move}, []string{"data"}, []string{"data"}, "source", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t, append(tt.manifests, config)...)
@@ -264,7 +264,7 @@ func TestInput_Hotplug(t *testing.T) {
 }
 
 func TestInput_ExporterWithoutVMI(t *testing.T) {
-	in, err := cluster(t, export, config).Input(template.ExporterPod)
+	in, err := cluster(t, export, config).Input(render.ExporterPod)
 	if err != nil || in.VMI != nil || in.Export.Object.Name != "e" || in.Config.ExporterImage != "example.com/kv/virt-exportserver:v1" {
 		t.Errorf("input %+v, error %v", in, err)
 	}
@@ -277,7 +277,7 @@ func TestInput_DefaultedVMI(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.VMI = defaulted
-	in, err := c.Input(template.TargetPod)
+	in, err := c.Input(render.TargetPod)
 	if err != nil || in.VMI != defaulted || in.Migration.SourcePod.Name != "source" {
 		t.Errorf("input %+v, error %v", in, err)
 	}

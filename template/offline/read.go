@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	strictjson "sigs.k8s.io/json"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // Object is one object of a manifest.
@@ -253,7 +253,7 @@ func (d document) identify(h *head, k kind, v metav1.Object) error {
 }
 
 func (d document) fault(object, field, reason, remedy string) *Error {
-	return &Error{Source: d.source, Object: object, Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
+	return &Error{Source: d.source, Object: object, Field: field, Reason: reason, Remedy: remedy, Err: render.ErrInvalid}
 }
 
 // objectName returns kind, namespace and name as far as they are known.

@@ -13,8 +13,8 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 	exportv1beta1 "kubevirt.io/api/export/v1beta1"
 
-	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const guest = `apiVersion: kubevirt.io/v1
@@ -250,7 +250,7 @@ func TestRead_Faults(t *testing.T) {
 				t.Errorf("error\n%s\nwant\n%s", err, tt.want)
 			}
 			var fault *offline.Error
-			if !errors.As(err, &fault) || !errors.Is(err, template.ErrInvalid) || fault.Remedy == "" {
+			if !errors.As(err, &fault) || !errors.Is(err, render.ErrInvalid) || fault.Remedy == "" {
 				t.Errorf("error %#v, want an *Error with a remedy that is template.ErrInvalid", err)
 			}
 		})

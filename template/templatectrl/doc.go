@@ -6,13 +6,13 @@
 // A [Gatherer] reads all of it:
 //
 //	KubeVirt(ctx)            the object of the cluster's configuration, for template.ConfigFrom
-//	Facts(ctx, vmi, config)  template.Facts: the objects that the VMI refers to
+//	Facts(ctx, vmi, config)  render.Facts: the objects that the VMI refers to
 //	TargetFacts(…, m)        the same for the target Pod of a migration
-//	SourceNode(ctx, pod)     for template.Migration: the source Node of a migration
+//	SourceNode(ctx, pod)     for render.Migration: the source Node of a migration
 //	ClaimNames(vmi)          the claims to watch, so that the VMI is reconciled when one is created
 //
 // A missing object is no error here, except for the VMI's Namespace. It is omitted from the facts, and the renderer reports
-// the field that requires it by template.ErrMissingFact.
+// the field that requires it by render.ErrMissingFact.
 //
 // # Reads
 //

@@ -19,7 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 // gateExternalNetInject is enabled if a webhook, not the template, requests the devices of networks.
@@ -50,9 +50,9 @@ type Gatherer struct {
 // omitted, except for the Namespace, which is an error: the VMI is being deleted or is ahead of the cache of Namespaces.
 // claims are those of [Gatherer.Claims], if the caller has read them; else nil. The result is owned by the caller.
 func (g *Gatherer) Facts(
-	ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, claims map[string]*corev1.PersistentVolumeClaim,
-) (template.Facts, error) {
-	f := template.Facts{Claims: claims}
+	ctx context.Context, vmi *v1.VirtualMachineInstance, config render.Config, claims map[string]*corev1.PersistentVolumeClaim,
+) (render.Facts, error) {
+	f := render.Facts{Claims: claims}
 	if g.Client == nil {
 		return f, errNoClient
 	}
@@ -79,7 +79,7 @@ func (g *Gatherer) Facts(
 
 // TargetFacts returns the Facts for the target Pod of a migration: in addition to the VMI's own claims, the claim for its
 // state on the target, which the migration names or which is labelled kubevirt.io/migrationName with its name.
-func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, m template.Migration) (template.Facts, error) {
+func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstance, config render.Config, m render.Migration) (render.Facts, error) {
 	f, err := g.Facts(ctx, vmi, config, nil)
 	if err != nil {
 		return f, err
@@ -125,7 +125,7 @@ func older(a, b *v1.KubeVirt) int {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 
 // SourceNode returns the Node of a migration's source Pod. It returns nil, which is valid for
-// template.Migration.SourceNode, if there is no Pod, it has no node, or the Node does not exist.
+// render.Migration.SourceNode, if there is no Pod, it has no node, or the Node does not exist.
 func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.Node, error) {
 	if g.Client == nil {
 		return nil, errNoClient

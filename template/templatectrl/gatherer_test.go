@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
@@ -98,12 +98,12 @@ func reader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cli
 }
 
 // gateOff is a configuration in which no webhook adds the devices of networks.
-var gateOff = template.Config{DisabledFeatureGates: []string{"ExternalNetResourceInjection"}}
+var gateOff = render.Config{DisabledFeatureGates: []string{"ExternalNetResourceInjection"}}
 
 // summary are the facts that the tests compare.
 type summary struct{ claims, configMaps, networks, quotas []string }
 
-func summarize(f template.Facts) summary {
+func summarize(f render.Facts) summary {
 	var t summary
 	t.claims, t.configMaps = slices.Sorted(maps.Keys(f.Claims)), slices.Sorted(maps.Keys(f.ConfigMaps))
 	t.networks = slices.Sorted(maps.Keys(f.NetworkAttachmentDefinitions))
@@ -117,7 +117,7 @@ func TestFacts(t *testing.T) {
 	long := strings.Repeat("long-", 20) + "name"
 	for name, tt := range map[string]struct {
 		vmi     *v1.VirtualMachineInstance
-		config  template.Config
+		config  render.Config
 		objects []client.Object
 		want    summary
 	}{
@@ -180,18 +180,18 @@ func TestTargetFacts(t *testing.T) {
 		pvc("ns", "made-for-move", labels("move")), pvc("ns", "made-for-another", labels("another")), pvc("elsewhere", "made-there", labels("move")),
 	}
 	for name, tt := range map[string]struct {
-		migration template.Migration
+		migration render.Migration
 		want      []string
 	}{
-		"its claim has its label":      {template.Migration{Name: "move"}, []string{"disk", "made-for-move"}},
-		"it names its claim":           {template.Migration{Name: "third", StateClaim: "named"}, []string{"disk", "named"}},
-		"the claim does not exist yet": {template.Migration{Name: "third", StateClaim: "missing"}, []string{"disk"}},
-		"it has no state":              {template.Migration{Name: "third"}, []string{"disk"}},
-		"its name fits into no label":  {template.Migration{Name: long}, []string{"disk"}},
+		"its claim has its label":      {render.Migration{Name: "move"}, []string{"disk", "made-for-move"}},
+		"it names its claim":           {render.Migration{Name: "third", StateClaim: "named"}, []string{"disk", "named"}},
+		"the claim does not exist yet": {render.Migration{Name: "third", StateClaim: "missing"}, []string{"disk"}},
+		"it has no state":              {render.Migration{Name: "third"}, []string{"disk"}},
+		"its name fits into no label":  {render.Migration{Name: long}, []string{"disk"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{}, objects...)}
-			f, err := g.TargetFacts(t.Context(), guest(volume("a", claimed("disk"))), template.Config{}, tt.migration)
+			f, err := g.TargetFacts(t.Context(), guest(volume("a", claimed("disk"))), render.Config{}, tt.migration)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -235,7 +235,7 @@ func TestGatherer_Errors(t *testing.T) {
 		return err
 	}
 	target := func(g *templatectrl.Gatherer) error {
-		_, err := g.TargetFacts(context.Background(), vmi, template.Config{}, template.Migration{Name: "move", StateClaim: "state"})
+		_, err := g.TargetFacts(context.Background(), vmi, render.Config{}, render.Migration{Name: "move", StateClaim: "state"})
 		return err
 	}
 	for name, tt := range map[string]struct {
@@ -298,7 +298,7 @@ func TestFacts_NetworkAttachmentDefinitionsNotServed(t *testing.T) {
 }
 
 func TestFacts_MissingNamespace(t *testing.T) {
-	_, err := (&templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{})}).Facts(t.Context(), guest(), template.Config{}, nil)
+	_, err := (&templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{})}).Facts(t.Context(), guest(), render.Config{}, nil)
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "Namespace ns") {
 		t.Errorf("error %v, want that Namespace ns is not found", err)
 	}
@@ -361,7 +361,7 @@ func TestSourceNode(t *testing.T) {
 
 func TestGatherer_ClientRequired(t *testing.T) {
 	var g templatectrl.Gatherer
-	_, facts := g.Facts(t.Context(), guest(), template.Config{}, nil)
+	_, facts := g.Facts(t.Context(), guest(), render.Config{}, nil)
 	_, kubeVirt := g.KubeVirt(t.Context())
 	_, node := g.SourceNode(t.Context(), nil)
 	_, labels := g.NamespaceLabels(t.Context(), "ns")

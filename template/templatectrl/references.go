@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 )
 
 const (
@@ -72,14 +72,14 @@ func configMapNames(vmi *v1.VirtualMachineInstance) []string {
 }
 
 // sidecarsOf returns the valid hook sidecars. Rendering reports the invalid ones.
-func sidecarsOf(vmi *v1.VirtualMachineInstance) []template.Sidecar {
+func sidecarsOf(vmi *v1.VirtualMachineInstance) []render.Sidecar {
 	var elements []json.RawMessage
 	if json.Unmarshal([]byte(vmi.Annotations[hookSidecars]), &elements) != nil {
 		return nil
 	}
-	var list []template.Sidecar
+	var list []render.Sidecar
 	for _, e := range elements {
-		var s template.Sidecar
+		var s render.Sidecar
 		if json.Unmarshal(e, &s) == nil {
 			list = append(list, s)
 		}

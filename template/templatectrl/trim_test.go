@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
@@ -48,14 +49,14 @@ func launched(t testing.TB) (*v1.VirtualMachineInstance, *corev1.Pod) {
 // A Pod is rendered equally from a trimmed Pod and from the original.
 func TestTrimPod_RendersEqually(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-uid"}}
-	for name, render := range map[string]func(template.Input, *corev1.Pod) (*corev1.Pod, error){
+	for name, renderPod := range map[string]func(template.Input, *corev1.Pod) (*corev1.Pod, error){
 		"the target of a migration": func(in template.Input, p *corev1.Pod) (*corev1.Pod, error) {
-			in.Migration = &template.Migration{UID: "move-uid", Name: "move", SourcePod: p}
+			in.Migration = &render.Migration{UID: "move-uid", Name: "move", SourcePod: p}
 			return template.Default().MigrationTarget(in)
 		},
 		"what brings a volume": func(in template.Input, p *corev1.Pod) (*corev1.Pod, error) {
 			in.Facts.Claims = map[string]*corev1.PersistentVolumeClaim{"data": claim}
-			in.Hotplug = &template.Hotplug{Owner: p, Volumes: []string{"data"}}
+			in.Hotplug = &render.Hotplug{Owner: p, Volumes: []string{"data"}}
 			in.VMI.Spec.Volumes = append(in.VMI.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 					PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}, Hotpluggable: true,
@@ -73,11 +74,11 @@ func TestTrimPod_RendersEqually(t *testing.T) {
 			in := template.Input{VMI: g, Config: template.Config{LauncherImage: "example.test/launcher:2"}}
 			a := in
 			a.VMI = g.DeepCopy()
-			want, err := render(a, full)
+			want, err := renderPod(a, full)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := render(in, trimmed.(*corev1.Pod))
+			got, err := renderPod(in, trimmed.(*corev1.Pod))
 			if err != nil {
 				t.Fatal(err)
 			}

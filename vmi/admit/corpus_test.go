@@ -17,6 +17,7 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
@@ -140,12 +141,12 @@ func TestDefault_CorpusRendersAsOffline(t *testing.T) {
 				cluster.VMI = s.cluster.VMI.DeepCopy()
 				cluster.VMI.Status.Phase = ""
 				cluster.VMI = change(cluster.VMI)
-				in, err := cluster.Input(template.LauncherPod)
+				in, err := cluster.Input(render.LauncherPod)
 				if err != nil {
 					t.Fatal(err)
 				}
 				in.Config.SidecarShimImage = "quay.io/kubevirt/sidecar-shim:v1.9.0"
-				pod, err := template.Default().Render(template.LauncherPod, in)
+				pod, err := template.Default().Render(render.LauncherPod, in)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -22,7 +22,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/vmipatch"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -109,9 +109,9 @@ func (r actor) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {
 }
 
 // plugging returns the template input of an attachment or trigger of the action's Pod.
-func plugging(g *gathered, a vmi.Action) template.Input {
+func plugging(g *gathered, a vmi.Action) render.Input {
 	in := g.input
-	in.Hotplug = &template.Hotplug{Owner: a.Pod, Volumes: a.Volumes}
+	in.Hotplug = &render.Hotplug{Owner: a.Pod, Volumes: a.Volumes}
 	return in
 }
 
@@ -171,8 +171,8 @@ func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refus
 // only a change of the object can help, which is an event. Since not all objects that it refers
 // to are watched, it is checked at long intervals.
 func (r actor) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
-	var invalid *template.Error
-	if errors.As(actErr, &invalid) && !errors.Is(actErr, template.ErrMissingFact) {
+	var invalid *render.Error
+	if errors.As(actErr, &invalid) && !errors.Is(actErr, render.ErrMissingFact) {
 		g.lookAt(r.Clock.Now().Add(lastRetry))
 		actErr = nil
 	}

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -52,9 +53,9 @@ func Example() {
 // The launcher Pods are rendered by a custom renderer: here by the stock stages and one more,
 // which assigns them to a queue.
 func ExampleReconciler_renderer() {
-	renderer, err := template.Default().After(template.StageMetadata, template.Stage{
+	renderer, err := template.Default().After(template.StageMetadata, render.Stage{
 		Name: "queue",
-		Apply: func(d *template.Draft) error {
+		Apply: func(d *render.Draft) error {
 			d.From("metadata.labels").Label("kueue.x-k8s.io/queue-name", d.VMI().Labels["queue"])
 			return nil
 		},

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -17,12 +18,12 @@ import (
 type demanding struct {
 	vmictrl.Renderer
 	field   string
-	missing func(template.Facts) bool
+	missing func(render.Facts) bool
 }
 
 func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
 	if d.missing(in.Facts) {
-		return nil, &template.Error{Stage: "test", Object: in.VMI.Namespace + "/" + in.VMI.Name, Field: d.field, Err: template.ErrMissingFact}
+		return nil, &render.Error{Stage: "test", Object: in.VMI.Namespace + "/" + in.VMI.Name, Field: d.field, Err: render.ErrMissingFact}
 	}
 	in.VMI = in.VMI.DeepCopy()
 	in.VMI.Annotations = nil // the fact is the subject, not the annotation
@@ -33,12 +34,12 @@ func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
 func configMapMissing(w *world) {
 	w.configure(gates("Sidecar"))
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
-		r.Renderer = demanding{template.Default(), "hooks", func(f template.Facts) bool { return !f.ConfigMaps["hook"] }}
+		r.Renderer = demanding{template.Default(), "hooks", func(f render.Facts) bool { return !f.ConfigMaps["hook"] }}
 	}})
 	g := w.guest("guest", func(g *v1.VirtualMachineInstance) {
 		g.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"configMap":{"name":"hook"}}]`}
 	})
-	w.awaitTrouble(g, vmi.ReasonFailedCreate, "hooks", template.ErrMissingFact.Error())
+	w.awaitTrouble(g, vmi.ReasonFailedCreate, "hooks", render.ErrMissingFact.Error())
 	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "hook"}})
 	w.awaitPhase(g, v1.Scheduled)
 	w.onePodEach(1)
@@ -48,10 +49,10 @@ func configMapMissing(w *world) {
 func stateMissing(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.NeverRetry()
-		r.Renderer = demanding{template.Default(), "state", func(f template.Facts) bool { return f.Claims["some-name"] == nil }}
+		r.Renderer = demanding{template.Default(), "state", func(f render.Facts) bool { return f.Claims["some-name"] == nil }}
 	}})
 	g := w.guest("guest")
-	w.awaitTrouble(g, vmi.ReasonFailedCreate, "state", template.ErrMissingFact.Error())
+	w.awaitTrouble(g, vmi.ReasonFailedCreate, "state", render.ErrMissingFact.Error())
 	w.create(&corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "some-name", Labels: map[string]string{"persistent-state-for": g.Name}},
 		Spec: corev1.PersistentVolumeClaimSpec{

@@ -18,7 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/internal/readonly"
-	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 )
@@ -111,7 +111,7 @@ func (r *Reconciler) rehearse(g *gathered, plan vmi.Plan) error {
 
 // blame adds the invalid field to the finding about a Pod that cannot be rendered.
 func blame(d *diagnose.Diagnosis, failed error) {
-	var fault *template.Error
+	var fault *render.Error
 	if !errors.As(failed, &fault) {
 		return
 	}
@@ -129,7 +129,7 @@ func blame(d *diagnose.Diagnosis, failed error) {
 		f.Remedy = fault.Remedy
 	}
 	f.Until = "the VirtualMachineInstance is recreated"
-	if errors.Is(failed, template.ErrMissingFact) {
+	if errors.Is(failed, render.ErrMissingFact) {
 		f.Until = "the object named by " + fault.Field + " exists"
 		if fault.Remedy == "" {
 			f.Remedy = "create the object named by " + fault.Field + ", or correct the field and recreate the VirtualMachineInstance"
@@ -138,7 +138,7 @@ func blame(d *diagnose.Diagnosis, failed error) {
 	switch {
 	case strings.HasPrefix(fault.Field, "spec.networks"), strings.HasPrefix(fault.Field, "spec.domain.devices.interfaces"):
 		f.Kind = diagnose.InvalidNetwork
-	case strings.HasPrefix(fault.Field, "spec.volumes") && errors.Is(failed, template.ErrMissingFact):
+	case strings.HasPrefix(fault.Field, "spec.volumes") && errors.Is(failed, render.ErrMissingFact):
 		f.Kind = diagnose.WaitingForStorage
 	}
 }

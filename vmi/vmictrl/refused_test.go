@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -192,8 +193,8 @@ type switchable struct {
 func (s switchable) Launcher(in template.Input) (*corev1.Pod, error) {
 	s.asked.Add(1)
 	if !s.on.Load() {
-		return nil, &template.Error{Stage: "cpu", Object: in.VMI.Namespace + "/" + in.VMI.Name,
-			Field: "spec.domain.cpu", Reason: "is not allowed", Remedy: "allow it in the KubeVirt object", Err: template.ErrInvalid}
+		return nil, &render.Error{Stage: "cpu", Object: in.VMI.Namespace + "/" + in.VMI.Name,
+			Field: "spec.domain.cpu", Reason: "is not allowed", Remedy: "allow it in the KubeVirt object", Err: render.ErrInvalid}
 	}
 	return s.Renderer.Launcher(in)
 }

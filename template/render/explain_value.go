@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,7 @@ func (e *Explanation) Amounts() (all []Amount) {
 				sub     string
 				amounts corev1.ResourceList
 			}{{false, ".resources.requests", c.Resources.Requests}, {true, ".resources.limits", c.Resources.Limits}} {
-				for _, name := range sortedKeys(set.amounts) {
+				for _, name := range slices.Sorted(maps.Keys(set.amounts)) {
 					at := field{list.base, c.Name, set.sub, string(name)}
 					all = append(all, Amount{c.Name, set.limit, name, set.amounts[name], origins[at.String()]})
 				}
@@ -187,7 +188,7 @@ func about(v any, key string) any {
 				found = append(found, v)
 				return
 			}
-			for _, name := range sortedKeys(v) {
+			for _, name := range slices.Sorted(maps.Keys(v)) {
 				walk(v[name])
 			}
 		}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A stage that writes by Set names the field it writes and thereby owns it. This is enforced for custom stages: each write
-// is made to a copy of the Pod and applied only if nothing but the field differs. That costs a copy for each Set; stock
-// stages skip it, and tests enforce it for them.
+// A stage that writes by Set names the field it writes and thereby owns it. This is enforced for stages that are not trusted: each write
+// is made to a copy of the Pod and applied only if nothing but the field differs. That costs a copy for each Set; trusted
+// stages skip it.
 
 // writeAlone lets a stage write one field and nothing else.
 func (d Draft) writeAlone(path string, f field, write func(*corev1.Pod)) {
@@ -24,9 +25,9 @@ func (d Draft) writeAlone(path string, f field, write func(*corev1.Pod)) {
 	other, err := differsBeside(d.pod, written, f)
 	switch {
 	case err != nil:
-		d.fail(&Error{Field: path, Reason: "the write left an invalid Pod", Err: err})
+		d.Fail(&Error{Field: path, Reason: "the write left an invalid Pod", Err: err})
 	case other != "":
-		d.fail(invalid(other, fmt.Sprintf("stage %q changed it by Set of %s", d.stage.Name, path), "write each field by its own Set"))
+		d.Fail(Invalid(other, fmt.Sprintf("stage %q changed it by Set of %s", d.stage.Name, path), "write each field by its own Set"))
 	default:
 		*d.pod = *written.DeepCopy() // the stage may have kept the pointer
 	}
@@ -132,7 +133,7 @@ func firstDifference(at string, a, b any) string {
 	if !isMap || !both {
 		return pathOf(at)
 	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sortedKeys(was), sortedKeys(is))))) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))))) {
 		if found := firstDifference(at+"."+name, was[name], is[name]); found != "" {
 			return found
 		}

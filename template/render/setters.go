@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,9 +21,9 @@ func (d Draft) Set(path string, write func(*corev1.Pod)) {
 	switch {
 	case !ok:
 	case !f.exists():
-		d.fail(invalid(path, fmt.Sprintf("stage %q writes a field that does not exist in Pods", d.stage.Name), "correct the path"))
+		d.Fail(Invalid(path, fmt.Sprintf("stage %q writes a field that does not exist in Pods", d.stage.Name), "correct the path"))
 	case !d.claimWhole(f.atomic()):
-	case d.stock[d.stage.Name]:
+	case d.stage.Trusted:
 		d.places = nil
 		write(d.pod)
 	default:
@@ -39,7 +40,7 @@ func (d Draft) parse(path string) (field, bool) {
 		return f, true
 	}
 	if !strings.HasPrefix(path, f.atomic().String()) || strings.Contains(path, "[]") || !f.isCanonical() || d.isIndexed(f) {
-		d.fail(invalid(path, fmt.Sprintf("stage %q uses an invalid path", d.stage.Name),
+		d.Fail(Invalid(path, fmt.Sprintf("stage %q uses an invalid path", d.stage.Name),
 			"use the form of Explanation.Fields, with elements by name in brackets: spec.containers[compute].image"))
 		return field{}, false
 	}
@@ -101,7 +102,7 @@ func (d Draft) Drop(path string) {
 		m = d.pod.Spec.NodeSelector
 	}
 	if !f.isText() || f.sub != "" {
-		d.fail(invalid(path, fmt.Sprintf("stage %q must drop a label, annotation or node selector only", d.stage.Name),
+		d.Fail(Invalid(path, fmt.Sprintf("stage %q must drop a label, annotation or node selector only", d.stage.Name),
 			"use a path such as metadata.labels[key], or write the field with Set"))
 		return
 	}
@@ -113,6 +114,9 @@ func (d Draft) Drop(path string) {
 // Volume adds a volume. Adding an equal element again has no effect, here and for all lists; a different volume of that
 // name replaces it if the stage declares the field in Overrides.
 func (d Draft) Volume(v corev1.Volume) {
+	if d.pod.Spec.Volumes == nil {
+		d.pod.Spec.Volumes = slices.Grow(d.pod.Spec.Volumes, 16) // enough for most Pods
+	}
 	setItem(d, &d.pod.Spec.Volumes, field{base: fieldVolumes, name: v.Name}, v, volumeKey)
 }
 
@@ -129,7 +133,7 @@ func (d Draft) PullSecret(name string) {
 	}
 }
 
-// ResourceClaim adds a resource claim to the Pod. Containers use it by Claim.
+// ResourceClaim adds a resource claim to the Pod. Containers use it by Container.Claim.
 func (d Draft) ResourceClaim(c corev1.PodResourceClaim) {
 	setItem(d, &d.pod.Spec.ResourceClaims, field{base: fieldResourceClaims, name: c.Name}, c, podClaimKey)
 }
@@ -169,7 +173,7 @@ func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) 
 		case equality.Semantic.DeepEqual(*old, value):
 			return true
 		case d.ledger.owners.get(at).stage == d.stage.Name && !d.overrides(at.String()):
-			d.fail(invalid(at.String(), fmt.Sprintf("stage %q sets two different values", d.stage.Name),
+			d.Fail(Invalid(at.String(), fmt.Sprintf("stage %q sets two different values", d.stage.Name),
 				"rename the volume or device of the VMI behind one of them"))
 			return false
 		case d.claim(at):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"time"
@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Input is everything a Pod is rendered from.
@@ -137,7 +139,7 @@ type Config struct {
 	// NetworkBindings are the registered network binding plugins by name.
 	NetworkBindings map[string]v1.InterfaceBindingPlugin
 	// SidecarShimImage is the default image of hook sidecars. If it is empty, a sidecar without an image is an error.
-	// [ConfigFrom] sets it to the image next to LauncherImage.
+	// template.ConfigFrom sets it to the image next to LauncherImage.
 	SidecarShimImage string
 	// ExporterImage is the image of exporter Pods. Required by Exporter.
 	ExporterImage string
@@ -177,10 +179,14 @@ const (
 	defaultDiskMemoryLimit    = 2097152000
 	defaultVerbosity          = 2
 	defaultQEMUTimeout        = 240 * time.Second
-	qemuUser                  = int64(107) // the user ID of qemu in the launcher image
+	gateHypervisor            = "ConfigurableHypervisor"
 )
 
-func (c Config) withDefaults() Config {
+// QEMUUser is the user ID of QEMU in the launcher image, as which launchers run unless they run as root.
+const QEMUUser = int64(107)
+
+// WithDefaults returns the configuration with the defaults of its fields.
+func (c Config) WithDefaults() Config {
 	if c.ImagePullPolicy == "" {
 		c.ImagePullPolicy = corev1.PullIfNotPresent
 	}
@@ -204,4 +210,10 @@ func (c Config) withDefaults() Config {
 		c.QEMUTimeout = defaultQEMUTimeout
 	}
 	return c
+}
+
+// GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
+// DisabledFeatureGates and enabled by default.
+func (c Config) GateEnabled(name string) bool {
+	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(name)
 }

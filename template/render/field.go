@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // field identifies one field of a Pod as BASE[NAME]SUB[ITEM]; only BASE is mandatory:
 //
@@ -153,12 +150,3 @@ func (f field) begins(asked string) bool {
 	inside := func(start int, key string) bool { return key != "" && n >= start && n < start+len(key) }
 	return strings.HasPrefix(full, asked+".") && !inside(name, f.name) && !inside(item, f.item)
 }
-
-// elementOf returns the path of an element of one of the VMI's lists, such as spec.volumes[2].
-func elementOf(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
-
-const (
-	vmiVolumes    = "spec.volumes"
-	vmiDisks      = "spec.domain.devices.disks"
-	vmiInterfaces = "spec.domain.devices.interfaces"
-)

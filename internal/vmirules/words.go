@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package vmirules
 
 import (
 	"strings"
@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// labelValue is the API server's rule for label values. It evaluates the rule itself, a regular expression, only for
+// LabelValue is the API server's rule for label values. It evaluates the rule itself, a regular expression, only for
 // strings that are not obviously valid.
-func labelValue(s string) []string {
+func LabelValue(s string) []string {
 	if isLabelWord(s) {
 		return nil
 	}
 	return validation.IsValidLabelValue(s)
 }
 
-// labelKey is the API server's rule for keys of labels and annotations, optimized like labelValue.
-func labelKey(s string) []string {
+// LabelKey is the API server's rule for keys of labels and annotations, optimized like LabelValue.
+func LabelKey(s string) []string {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
 		prefix, name = "", s
@@ -31,7 +31,7 @@ func labelKey(s string) []string {
 
 // isLabelWord reports whether a string consists of letters and digits with single signs between them.
 func isLabelWord(s string) bool {
-	if s == "" || len(s) > maxLabel || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
+	if s == "" || len(s) > validation.LabelValueMaxLength || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false
 	}
 	for i := range len(s) {
@@ -44,11 +44,11 @@ func isLabelWord(s string) bool {
 
 // isDomain reports whether a string consists of short plain words with dots between them, such as kubevirt.io.
 func isDomain(s string) bool {
-	if len(s) > maxLabel {
+	if len(s) > validation.LabelValueMaxLength {
 		return false
 	}
 	for word := range strings.SplitSeq(s, ".") {
-		if !plain(word) {
+		if !Plain(word) {
 			return false
 		}
 	}
@@ -58,3 +58,20 @@ func isDomain(s string) bool {
 func isAlphanumeric(c byte) bool {
 	return isLower(c) || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
+
+// Plain reports whether a string is a short lower case word that satisfies all rules for names, ports and label values.
+// Most strings of a VMI do, and the rules are regular expressions.
+func Plain(s string) bool {
+	if s == "" || len(s) > 15 || !isLower(s[0]) || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		lone := s[i] == '-' && s[i-1] != '-'
+		if digit := s[i] >= '0' && s[i] <= '9'; !lone && !digit && !isLower(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLower(c byte) bool { return c >= 'a' && c <= 'z' }

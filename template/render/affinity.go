@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"strconv"
@@ -17,12 +17,18 @@ const (
 	fieldJoinPods    = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 )
 
+// Affinity is the affinity of the Pod, to which stages add. Their terms add up.
+type Affinity struct{ draft Draft }
+
+// Affinity returns the affinity of the Pod.
+func (d Draft) Affinity() Affinity { return Affinity{d} }
+
 // RequireNode requires a node that satisfies r in addition to other requirements: r is added to every required term, since
 // terms are alternatives. Without a required selector it creates one; a selector without terms, which matches no node,
 // stays as it is. Requirements of several stages add up.
-func (d Draft) RequireNode(r corev1.NodeSelectorRequirement) {
-	d.note(field{base: fieldRequireNode, name: requirementKey(&r)})
-	node := d.nodeAffinity()
+func (a Affinity) RequireNode(r corev1.NodeSelectorRequirement) {
+	a.note(fieldRequireNode, requirementKey(&r))
+	node := a.node()
 	required := node.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil {
 		node.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
@@ -42,52 +48,54 @@ func requirementKey(r *corev1.NodeSelectorRequirement) string {
 }
 
 // PreferNode prefers nodes that match a term. Preferences of several stages add up.
-func (d Draft) PreferNode(t corev1.PreferredSchedulingTerm) {
-	node := d.nodeAffinity()
-	d.note(field{base: fieldPreferNode, name: strconv.Itoa(len(node.PreferredDuringSchedulingIgnoredDuringExecution))})
-	node.PreferredDuringSchedulingIgnoredDuringExecution = append(node.PreferredDuringSchedulingIgnoredDuringExecution, t)
+func (a Affinity) PreferNode(t corev1.PreferredSchedulingTerm) {
+	list := &a.node().PreferredDuringSchedulingIgnoredDuringExecution
+	a.note(fieldPreferNode, strconv.Itoa(len(*list)))
+	*list = append(*list, t)
 }
 
 // AvoidPods keeps the Pod away from other Pods. Terms of several stages add up.
-func (d Draft) AvoidPods(t corev1.PodAffinityTerm) {
-	a := d.affinity()
-	if a.PodAntiAffinity == nil {
-		a.PodAntiAffinity = &corev1.PodAntiAffinity{}
+func (a Affinity) AvoidPods(t corev1.PodAffinityTerm) {
+	whole := a.whole()
+	if whole.PodAntiAffinity == nil {
+		whole.PodAntiAffinity = &corev1.PodAntiAffinity{}
 	}
-	d.note(field{base: fieldAvoidPods, name: strconv.Itoa(len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution))})
-	a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution =
-		append(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
+	list := &whole.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	a.note(fieldAvoidPods, strconv.Itoa(len(*list)))
+	*list = append(*list, t)
 }
 
 // JoinPods keeps the Pod together with other Pods. Terms of several stages add up.
-func (d Draft) JoinPods(t corev1.PodAffinityTerm) {
-	a := d.affinity()
-	if a.PodAffinity == nil {
-		a.PodAffinity = &corev1.PodAffinity{}
+func (a Affinity) JoinPods(t corev1.PodAffinityTerm) {
+	whole := a.whole()
+	if whole.PodAffinity == nil {
+		whole.PodAffinity = &corev1.PodAffinity{}
 	}
-	d.note(field{base: fieldJoinPods, name: strconv.Itoa(len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution))})
-	a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution =
-		append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
+	list := &whole.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	a.note(fieldJoinPods, strconv.Itoa(len(*list)))
+	*list = append(*list, t)
 }
 
 // note records an addition to a list that stages share. It replaces nothing.
-func (d Draft) note(f field) {
+func (a Affinity) note(list, name string) {
+	d, f := a.draft, field{base: list, name: name}
 	if !d.ledger.has(f) {
 		d.ledger.enter(f, origin{stage: d.stage.Name, from: d.from}, d.terms)
 	}
 }
 
-func (d Draft) affinity() *corev1.Affinity {
-	if d.pod.Spec.Affinity == nil {
-		d.pod.Spec.Affinity = &corev1.Affinity{}
+func (a Affinity) whole() *corev1.Affinity {
+	spec := &a.draft.pod.Spec
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
 	}
-	return d.pod.Spec.Affinity
+	return spec.Affinity
 }
 
-func (d Draft) nodeAffinity() *corev1.NodeAffinity {
-	a := d.affinity()
-	if a.NodeAffinity == nil {
-		a.NodeAffinity = &corev1.NodeAffinity{}
+func (a Affinity) node() *corev1.NodeAffinity {
+	whole := a.whole()
+	if whole.NodeAffinity == nil {
+		whole.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	return a.NodeAffinity
+	return whole.NodeAffinity
 }

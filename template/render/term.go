@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -36,20 +34,4 @@ func Sum(terms []Term) resource.Quantity {
 		sum.Add(terms[i].Amount)
 	}
 	return sum
-}
-
-func bytesTerm(name string, n int64, from string) Term {
-	return Term{Name: name, Amount: *resource.NewQuantity(n, resource.BinarySI), From: from}
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	if len(m) == 0 {
-		return nil
-	}
-	keys := make([]K, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 // owners are the origins of fields, in the order in which the fields were first set. It is a custom hash table because a
 // rendering looks up some hundred fields of four strings each, most of which differ in the last ones only.

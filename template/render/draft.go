@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"errors"
@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
-	exportv1 "kubevirt.io/api/export/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Draft is the Pod being rendered, with its input. Stages write through its setters, which record the stage and the source
@@ -37,25 +38,17 @@ func (d Draft) Terms(terms ...Term) Draft {
 
 // rendering is shared by all Drafts of one Pod.
 type rendering struct {
-	kind  PodKind
-	input Input // as given by the caller, Config with defaults
-	// vmi is a copy of the input's, so that parts of it may be put into the Pod; nil for an exporter.
-	vmi       *v1.VirtualMachineInstance
-	config    Config
-	facts     Facts
-	migration *Migration
-	export    *exportv1.VirtualMachineExport
-	sidecars  []Sidecar
+	kind PodKind
+	// input is that of the caller, with the defaults of Config, a copy of the VMI, so that parts of it may be put into the Pod,
+	// and without what the kind of Pod ignores.
+	input    Input
+	sidecars []Sidecar
 
 	pod      *corev1.Pod
 	stage    *Stage
 	ledger   *ledger
 	conflict error
 	places   places
-	// plugged are the names of the hotplugged volumes according to the VMI's status.
-	plugged map[string]bool
-	// stock are the names of the stages whose writes are not audited.
-	stock map[string]bool
 }
 
 // stageInput stands for the stage in errors about the input.
@@ -64,47 +57,45 @@ const stageInput = "input"
 func newRendering(kind PodKind, in Input) (*rendering, error) {
 	if missing := missingInput(kind, in); missing != "" {
 		return nil, &Error{
-			Stage: stageInput, Object: in.object(kind), Field: missing, Reason: "must be set",
+			Stage: stageInput, Object: in.Object(kind), Field: missing, Reason: "must be set",
 			Remedy: "render from objects read from the API server, with a complete Config", Err: ErrInvalid,
 		}
 	}
 	if err := wrongInput(kind, in); err != nil {
 		return nil, err
 	}
-	in.Config = in.Config.withDefaults()
+	in.Config, in.VMI = in.Config.WithDefaults(), in.VMI.DeepCopy()
+	// The input that stages and extensions read is consistent with what is rendered.
+	switch kind {
+	case ExporterPod:
+		in.VMI, in.Migration = nil, nil
+	case LauncherPod, TemporaryPod, TriggerPod:
+		in.Migration = nil
+	}
 	d := &rendering{
-		kind: kind, input: in, vmi: in.VMI.DeepCopy(), config: in.Config, facts: in.Facts, migration: in.Migration,
+		kind: kind, input: in,
 		pod:    &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
 		ledger: newLedger(),
 	}
-	switch kind {
-	case ExporterPod:
-		d.vmi, d.migration, d.export = nil, nil, in.Export.Object
-	case LauncherPod, TemporaryPod, TriggerPod:
-		d.migration = nil
-	}
 	d.chooseUser()
-	d.plugged = hotpluggedNames(d.vmi)
-	// The input that stages and extensions read is consistent with what is rendered.
-	d.input.VMI, d.input.Migration = d.vmi, d.migration
 	return d, nil
 }
 
 // chooseUser corrects status.runtimeUser, which users can write and which is empty without a webhook: root requires the
 // cluster's gate Root. A target always runs as the user of new launchers, so that a VMI started as root can leave it.
 func (d *rendering) chooseUser() {
-	switch root := d.config.GateEnabled(gateRoot); {
-	case d.vmi == nil:
+	switch vmi, root := d.input.VMI, d.input.Config.GateEnabled(vmirules.Root); {
+	case vmi == nil:
 	case !root:
-		d.vmi.Status.RuntimeUser = uint64(qemuUser)
+		vmi.Status.RuntimeUser = uint64(QEMUUser)
 	case d.kind == TargetPod:
-		d.vmi.Status.RuntimeUser = 0
+		vmi.Status.RuntimeUser = 0
 	}
 }
 
 // VMI returns the VMI, nil for an exporter. It is a copy of the input that lives as long as the Draft; parts of it may be
 // put into the Pod.
-func (d *rendering) VMI() *v1.VirtualMachineInstance { return d.vmi }
+func (d *rendering) VMI() *v1.VirtualMachineInstance { return d.input.VMI }
 
 // Kind returns the kind of Pod that is rendered.
 func (d *rendering) Kind() PodKind { return d.kind }
@@ -112,21 +103,27 @@ func (d *rendering) Kind() PodKind { return d.kind }
 // Input returns the complete input, with the defaults of Config. It must not be changed.
 func (d *rendering) Input() Input { return d.input }
 
-// Config returns the configuration with defaults.
-func (d *rendering) Config() Config { return d.config }
+// Config returns the configuration with defaults. It must not be changed.
+func (d *rendering) Config() *Config { return &d.input.Config }
 
 // Facts returns the readings given with the input. They must not be changed.
-func (d *rendering) Facts() Facts { return d.facts }
+func (d *rendering) Facts() Facts { return d.input.Facts }
 
 // Migration returns the migration whose target, or whose target's hotplug attachment, is rendered, otherwise nil. It must
 // not be changed.
-func (d *rendering) Migration() *Migration { return d.migration }
+func (d *rendering) Migration() *Migration { return d.input.Migration }
 
 // Pod returns a copy of the Pod as rendered so far. Write through the setters.
 func (d *rendering) Pod() *corev1.Pod { return d.pod.DeepCopy() }
 
-// Sidecars returns the sidecars that stage hooks requested, in order. They must not be changed.
+// View returns the Pod as rendered so far without copying it. It must not be changed.
+func (d *rendering) View() *corev1.Pod { return d.pod }
+
+// Sidecars returns the sidecars that stages have requested, in order. They must not be changed.
 func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
+
+// RequestSidecar requests a sidecar, which a later stage renders.
+func (d *rendering) RequestSidecar(s Sidecar) { d.sidecars = append(d.sidecars, s) }
 
 // claim makes the current stage the owner of a field, unless another stage owns it or a field that contains it.
 func (d Draft) claim(f field) bool {
@@ -181,18 +178,18 @@ func (d Draft) mayReplace(fields []field) bool {
 func (d Draft) owned(f field, owner origin) {
 	path := f.String()
 	if f.isElement() && owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
-		d.fail(invalid(path, fmt.Sprintf("%s and %s collide", owner.from, d.from), "rename one of them"))
+		d.Fail(Invalid(path, fmt.Sprintf("%s and %s collide", owner.from, d.from), "rename one of them"))
 		return
 	}
-	d.fail(&Error{
+	d.Fail(&Error{
 		Field:  path,
 		Reason: fmt.Sprintf("stage %q must not set a field of stage %q", d.stage.Name, owner.stage),
 		Remedy: "declare the field in Stage.Overrides, or replace stage " + owner.stage, Err: ErrFieldOwned,
 	})
 }
 
-// fail records the first error of the current stage.
-func (d *rendering) fail(err error) {
+// Fail fails the stage with an error, unless it has failed already. It is for functions that return no error.
+func (d *rendering) Fail(err error) {
 	if d.conflict == nil {
 		d.conflict = err
 	}
@@ -230,7 +227,7 @@ func (d *rendering) locate(err error) error {
 		located.Reason = strings.ReplaceAll(text, inner.Error(), inner.Reason)
 		located.Err = &wrapped{class: inner.Err, all: err}
 	}
-	located.Stage, located.Object = d.stage.Name, d.input.object(d.kind)
+	located.Stage, located.Object = d.stage.Name, d.input.Object(d.kind)
 	return &located
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,8 +90,8 @@ func missingExport(in Input) string {
 	}
 }
 
-// object returns the name of the rendered object for errors.
-func (in Input) object(kind PodKind) string {
+// Object returns kind, namespace and name of the object that a Pod is rendered for, as in Error.Object.
+func (in Input) Object(kind PodKind) string {
 	if kind == ExporterPod {
 		if in.Export == nil {
 			return "VirtualMachineExport"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 // places indexes the elements of a Pod's long lists by key. Most lists are short and faster to scan than to index.
 type places map[field]*placed

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Classes of errors, for errors.Is.
@@ -62,6 +64,19 @@ func (e *Error) Error() string {
 // Unwrap returns the class or cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-func invalid(field, reason, remedy string) *Error {
+// Invalid returns an error of class ErrInvalid. The Renderer adds stage and object.
+func Invalid(field, reason, remedy string) *Error {
 	return &Error{Field: field, Reason: reason, Remedy: remedy, Err: ErrInvalid}
+}
+
+// Refused returns the errors of the faults of a VMI.
+func Refused(faults []vmirules.Fault) (errs []error) {
+	for _, f := range faults {
+		e := Invalid(f.Field, f.Text(), f.Remedy)
+		if f.Kind == vmirules.Gated {
+			e.Err = ErrUnsupported
+		}
+		errs = append(errs, e)
+	}
+	return errs
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template
+package render
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,13 +22,14 @@ type Stage struct {
 	// Apply runs the step. Its writes by Draft.Set must be limited to the named field. An error ends rendering; it is wrapped
 	// in an *Error unless it is one.
 	Apply func(*Draft) error
+	// Trusted skips the check that a write by Draft.Set is limited to its field, for which every Set copies the Pod twice. The
+	// stages of Default are trusted, and tested without trust.
+	Trusted bool
 }
 
 // Renderer renders Pods by applying its stages in order. It is immutable and safe for concurrent use.
 type Renderer struct {
 	stages []Stage
-	// stock are the names of the stages of Default.
-	stock map[string]bool
 }
 
 // New returns a Renderer of the given stages. Names must be unique and not empty.
@@ -80,15 +80,7 @@ func (r *Renderer) splice(name string, offset, drop int, stages []Stage) (*Rende
 		return nil, fmt.Errorf("template: stage %q of %v: %w", name, r.Stages(), ErrStage)
 	}
 	i += offset
-	spliced, err := New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
-	if err != nil {
-		return nil, err
-	}
-	spliced.stock = maps.Clone(r.stock)
-	for _, s := range r.stages[i : i+drop] {
-		delete(spliced.stock, s.Name)
-	}
-	return spliced, nil
+	return New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
 }
 
 // Render renders a Pod of one kind. Its errors are or join values of type *Error.
@@ -106,7 +98,6 @@ func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.stock = r.stock
 	draft := new(Draft)
 	for i := range r.stages {
 		s := &r.stages[i]
@@ -143,9 +134,9 @@ func tooLong(d *rendering) error {
 	if total <= maxAnnotations {
 		return nil
 	}
-	e := invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest annotation; their total size of %d bytes exceeds the maximum of %d", total, maxAnnotations),
+	e := Invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest annotation; their total size of %d bytes exceeds the maximum of %d", total, maxAnnotations),
 		"shorten the VMI's annotations, or use fewer networks")
-	e.Stage, e.Object = "result", d.input.object(d.kind)
+	e.Stage, e.Object = "result", d.input.Object(d.kind)
 	return e
 }
 
