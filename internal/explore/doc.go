@@ -6,8 +6,8 @@
 // It drives the shipped deciders: vmi.Decide, migration.Decide, plan.Preparations and
 // plan.Decide, which step the lease by handoff.Step themselves, Lease.Authorize and handoff.Confirmed,
 // expectations.Tracker, and the patches of internal/vmipatch, against a model of
-// everything else. [Search] goes through all states breadth first, so that what it
-// finds is a shortest way to break a rule; [Walk] goes at random, far deeper. Both are
+// everything else. Search goes through all states breadth first, so that what it
+// finds is a shortest way to break a rule; Walk goes at random, far deeper. Both are
 // deterministic: the same scenario and limits give the same report, with any number
 // of goroutines. Nothing reads a clock.
 //
@@ -23,7 +23,7 @@
 // may happen, and the process may stop. Since deciders are pure, what they answered is
 // remembered: a question is a comparable value, and most steps ask one that was asked.
 //
-// The drivers (agent.go, prepare.go, controller.go, controller_move.go) are not the shipped
+// The drivers (agent_test.go, prepare_test.go, controller_test.go, controller_move_test.go) are not the shipped
 // reconcilers: in which order those gather, act and store, which guards their patches
 // have, and that they read live what Snapshot.NeedsProof and NeedsEvidence of package vmi
 // and Snapshot.NeedsProof of package plan name, is restated here. Tests of vmictrl,

@@ -2,7 +2,7 @@
 
 // Package mutation plants bugs in the shipped code, to verify that tests catch them.
 //
-// [Plants] is a table of plausible bugs: each changes one file of the
+// Plants is a table of plausible bugs: each changes one file of the
 // module in one place and names the test that must fail then. The file on disk stays as
 // it is: go test compiles the changed copy in its place (-overlay). So the
 // bug is in the shipped code, not in a model of it.
