@@ -62,7 +62,7 @@ func Default() *Renderer {
 
 func stockStages() []Stage {
 	return []Stage{
-		{Name: StageValidate, Apply: validate},
+		{Name: StageValidate, Apply: validateVMI},
 		NetworkSpecStage(NetworkRules{}),
 		{Name: StageSupported, Apply: supported},
 		HooksStage(HookAnnotation{}, BindingPluginSidecars{}),

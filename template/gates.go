@@ -2,7 +2,7 @@
 
 package template
 
-import "github.com/virtloom/virtloom/internal/vmirules"
+import "github.com/virtloom/virtloom/vmi/validate"
 
 // Feature gates that change a rendered Pod.
 const (
@@ -11,7 +11,7 @@ const (
 	gateVGPULiveMigration = "VGPULiveMigration"
 	gateVMStatsCollector  = "VMStatsCollector"
 	gateFirmwareSelection = "FirmwareAutoSelection"
-	gateRoot              = vmirules.Root
+	gateRoot              = validate.Root
 	gateHypervisor        = "ConfigurableHypervisor"
 	gateExternalNetInject = "ExternalNetResourceInjection"
 	gateGPUsWithDRA       = "GPUsWithDRA"
@@ -30,6 +30,6 @@ func (c Config) GateEnabled(name string) bool {
 	return c.gates().Enabled(name)
 }
 
-func (c Config) gates() vmirules.Gates {
-	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
+func (c Config) gates() validate.Gates {
+	return validate.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
 }

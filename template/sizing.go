@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Calculation is a request or limit of a container with its terms.
@@ -81,7 +81,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
 	}
-	err := firstError(refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
+	err := firstError(refused(validate.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
 	if err == nil {
 		s.overhead = MemoryOverhead(in, more...)
 		err = s.calculate()

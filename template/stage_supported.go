@@ -5,20 +5,20 @@ package template
 import (
 	"errors"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // supported rejects fields whose feature gates are disabled, for VMIs that passed no webhook. They are neither rendered nor
 // silently omitted.
 func supported(d *Draft) error {
-	return errors.Join(refused(vmirules.Closed(d.vmi, d.config.gates()))...)
+	return errors.Join(refused(validate.Closed(d.vmi, d.config.gates()))...)
 }
 
 // refused returns the errors of the faults.
-func refused(faults []vmirules.Fault) (errs []error) {
+func refused(faults []validate.Fault) (errs []error) {
 	for _, f := range faults {
 		e := invalid(f.Field, f.Text(), f.Remedy)
-		if f.Kind == vmirules.Gated {
+		if f.Kind == validate.Gated {
 			e.Err = ErrUnsupported
 		}
 		errs = append(errs, e)

@@ -13,8 +13,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// validate rejects a VMI that cannot be rendered. It reports all faults, not only the first.
-func validate(d *Draft) error {
+// validateVMI rejects a VMI that cannot be rendered. It reports all faults, not only the first.
+func validateVMI(d *Draft) error {
 	errs := slices.Concat(
 		checkMemory(&d.vmi.Spec.Domain),
 		checkCPU(&d.vmi.Spec.Domain),

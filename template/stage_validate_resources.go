@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 const (
-	maxBytes     = vmirules.MaxBytes
+	maxBytes     = validate.MaxBytes
 	maxBytesText = "1Ei"
-	maxCPUs      = vmirules.MaxCPUs
+	maxCPUs      = validate.MaxCPUs
 	maxCPUsText  = "1048576"
 
 	fieldRequests      = "spec.domain.resources.requests"

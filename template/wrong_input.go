@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // wrongInput rejects input that is invalid for Pods of any kind, whatever the Renderer's stages: the parts of Config and
@@ -44,10 +44,10 @@ func wrongInput(kind PodKind, in Input) error {
 func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) faults {
 	var f faults
 	if vmi != nil && kind != ExporterPod {
-		f = append(f, refused(vmirules.Bounds(vmi))...)
+		f = append(f, refused(validate.Bounds(vmi))...)
 	}
 	if vmi != nil && kind&GuestPods != 0 && len(f) == 0 {
-		f = append(f, refused(vmirules.Values(vmi))...)
+		f = append(f, refused(validate.Values(vmi))...)
 	}
 	return f
 }
