@@ -81,7 +81,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
 	}
-	err := firstError(refused(validate.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
+	err := firstError(refused(validate.Resources(in.VMI)))
 	if err == nil {
 		s.overhead = MemoryOverhead(in, more...)
 		err = s.calculate()

@@ -22,11 +22,11 @@ func wrongInput(kind PodKind, in Input) error {
 	f := wrongVMI(kind, in.VMI)
 	checkConfig(&f, kind, &in.Config)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
-		f.text("Input.Migration.UID", string(m.UID), labelValue, "use an object read from the API server")
-		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
+		f.text("Input.Migration.UID", string(m.UID), validate.LabelValue, "use an object read from the API server")
+		f = append(f, refused(validate.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
 	}
 	if kind&HotplugPods != 0 && len(f) == 0 {
-		checkMetadata(&f, in.VMI)
+		f = append(f, refused(validate.Metadata(in.VMI))...)
 		if class := in.VMI.Spec.PriorityClassName; class != "" {
 			f.text("spec.priorityClassName", class, validation.IsDNS1123Subdomain, useDNSName)
 		}

@@ -39,6 +39,6 @@ func checkLogFilters(k *checker) {
 
 func checkMesh(k *checker) {
 	if inject, there := k.vmi.Annotations[istioInject]; there {
-		k.text(atAnnotations.Key(istioInject), inject, labelValue, "use true or false: the value becomes a label")
+		k.text(atAnnotations.Key(istioInject), inject, LabelValue, "use true or false: the value becomes a label")
 	}
 }

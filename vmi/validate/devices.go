@@ -55,7 +55,7 @@ func checkPassedThrough(k *checker) {
 		taken.take(k, p.at.Child("name"), p.name)
 		k.only(p.at, chosen(alternative{"deviceName", p.device != ""}, alternative{"claimName", p.claim != nil}), "deviceName, or claimName and requestName")
 		if p.device != "" {
-			k.text(p.at.Child("deviceName"), p.device, labelKey, "use the name of a node resource, such as example.com/card")
+			k.text(p.at.Child("deviceName"), p.device, LabelKey, "use the name of a node resource, such as example.com/card")
 		}
 		if p.claim != nil {
 			k.claim(p.at, p.claim)

@@ -47,6 +47,9 @@ func checkDiskAliases(k *checker) {
 
 // checkDiskVolumes accepts a CD-ROM drive without a volume: its medium can be hotplugged.
 func checkDiskVolumes(k *checker) {
+	if len(k.devices.Disks) == 0 {
+		return
+	}
 	volumes := volumesByName(k.spec)
 	for i := range k.devices.Disks {
 		if disk := &k.devices.Disks[i]; volumes[disk.Name] == nil && disk.CDRom == nil {

@@ -16,15 +16,16 @@ import (
 var machineRules = []Rule{
 	{"architecture", checkArchitecture, false},
 	{"machine-type", checkMachineType, false},
-	{"reboot-policy", checkRebootPolicy, false},
-}
-
-var cpuRules = []Rule{
-	{"cpu-topology", checkTopology, true},
-	{"max-sockets", checkMaxSockets, false},
 	{"cpu-model", checkCPUModel, true},
 	{"cpu-features", checkCPUFeatures, true},
 	{"cpu-features", checkPolicies, false},
+	{"reboot-policy", checkRebootPolicy, false},
+}
+
+// cpuRules are about the number of CPUs.
+var cpuRules = []Rule{
+	{"cpu-topology", checkTopology, true},
+	{"max-sockets", checkMaxSockets, false},
 	{"dedicated-cpus", checkDedicated, true},
 	{"own-cpus", checkEmulatorThread, true},
 	{"own-cpus", checkOwnCPUs, false},
@@ -94,8 +95,8 @@ func checkCPUModel(k *checker) {
 
 // labelPart reports an invalid suffix of a label key.
 func (k *checker) labelPart(at *fieldPath, prefix, s, remedy string) {
-	if !plain(s) {
-		k.problem(at, s, labelKey(prefix+s), remedy)
+	if !Plain(s) {
+		k.problem(at, s, LabelKey(prefix+s), remedy)
 	}
 }
 

@@ -4,8 +4,6 @@ package validate
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,7 +84,7 @@ func (k *checker) pageSize() (page *resource.Quantity, text string) {
 // checkHugepages rejects a page size that cannot be part of the name of a resource.
 func checkHugepages(k *checker) {
 	if page, text := k.pageSize(); page != nil {
-		k.text(atMemory.Child("hugepages.pageSize"), corev1.ResourceHugePagesPrefix+text, labelKey, "use a page size of the nodes, such as 2Mi or 1Gi")
+		k.text(atMemory.Child("hugepages.pageSize"), corev1.ResourceHugePagesPrefix+text, LabelKey, "use a page size of the nodes, such as 2Mi or 1Gi")
 	}
 }
 
@@ -127,16 +125,6 @@ func checkReservedOverhead(k *checker) {
 	}
 }
 
-func sortedNames(lists ...corev1.ResourceList) []corev1.ResourceName {
-	all := map[corev1.ResourceName]bool{}
-	for _, list := range lists {
-		for name := range list {
-			all[name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
 func atResource(list string, name corev1.ResourceName) *fieldPath {
 	if standard(name) && name != corev1.ResourceEphemeralStorage {
 		return atResources.Child(list).Child(string(name))
@@ -151,7 +139,7 @@ func standard(name corev1.ResourceName) bool {
 
 func checkRequestsAndLimits(k *checker) {
 	r := &k.domain.Resources
-	for _, name := range sortedNames(r.Requests) {
+	for _, name := range sortedKeys(r.Requests) {
 		request, limit := r.Requests[name], r.Limits[name]
 		if standard(name) && !limit.IsZero() && request.Cmp(limit) > 0 {
 			k.invalid(atResource("requests", name), brief(request.String()), "must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request")
@@ -165,7 +153,7 @@ const devicePrefix = "devices.kubevirt.io/"
 // checkExtendedResources rejects amounts of resources that cannot be overcommitted.
 func checkExtendedResources(k *checker) {
 	r := &k.domain.Resources
-	for _, name := range sortedNames(r.Requests, r.Limits) {
+	for _, name := range sortedKeys(r.Requests, r.Limits) {
 		if standard(name) {
 			continue
 		}
@@ -176,7 +164,7 @@ func checkExtendedResources(k *checker) {
 			list, q = "requests", request
 		}
 		at := atResource(list, name)
-		k.text(at, string(name), labelKey, "use a name such as example.com/card")
+		k.text(at, string(name), LabelKey, "use a name such as example.com/card")
 		switch {
 		case strings.HasPrefix(string(name), devicePrefix):
 			k.invalid(at, brief(q.String()), "is reserved for the launcher", "remove it")

@@ -19,9 +19,11 @@ type Rule struct {
 	Structural bool
 }
 
-// rules lists all rules, by topic. They are independent of their order, which is that of the faults.
-var rules = slices.Concat(annotationRules, machineRules, cpuRules, resourceRules, firmwareRules, featureRules, diskRules, volumeRules,
+// specRules lists the rules for the spec, by topic. They are independent of their order, which is that of the faults.
+var specRules = slices.Concat(machineRules, cpuRules, resourceRules, firmwareRules, featureRules, diskRules, volumeRules,
 	networkRules, deviceRules, podRules, schedulingRules)
+
+var rules = slices.Concat(annotationRules, specRules)
 
 // Rules returns all rules but those of [Check], which apply to every VMI.
 func Rules() []Rule { return slices.Clone(rules) }
@@ -33,7 +35,8 @@ func (r Rule) Check(vmi *v1.VirtualMachineInstance, c Config) []Fault {
 	return k.faults
 }
 
-// Spec returns all faults of a VMI that is about to be created, before or after its defaults are set.
+// Spec returns all faults of a VMI that is about to be created, before or after its defaults are set. Its metadata but the
+// annotations is the API server's.
 func Spec(vmi *v1.VirtualMachineInstance, c Config) []Fault {
 	faults := Bounds(vmi)
 	if len(faults) > 0 {
@@ -47,14 +50,14 @@ func Spec(vmi *v1.VirtualMachineInstance, c Config) []Fault {
 	return k.faults
 }
 
-// Structure returns the faults for which a reader has to reject a VMI, whoever has validated it before. The gates of its
-// fields are separate: see [Closed].
+// Structure returns the faults of the spec for which a reader has to reject a VMI, whoever has validated it before. The
+// gates of its fields and its metadata are separate: see [Closed] and [Metadata].
 func Structure(vmi *v1.VirtualMachineInstance) []Fault {
 	faults := Bounds(vmi)
 	if len(faults) > 0 {
 		return faults
 	}
-	return append(Values(vmi), structural(vmi, rules)...)
+	return append(Values(vmi), structural(vmi, specRules)...)
 }
 
 // Resources returns the structural faults of the CPUs, memory and resources of a VMI within [Bounds], from which the size
@@ -62,9 +65,6 @@ func Structure(vmi *v1.VirtualMachineInstance) []Fault {
 func Resources(vmi *v1.VirtualMachineInstance) []Fault {
 	return slices.Concat(Values(vmi), structural(vmi, cpuRules), structural(vmi, resourceRules))
 }
-
-// Annotations returns the structural faults of the annotations of a VMI, which all its Pods inherit.
-func Annotations(vmi *v1.VirtualMachineInstance) []Fault { return structural(vmi, annotationRules) }
 
 // Check returns the faults of a VMI that no rule of the table is about, in a cluster with the given gates: those of
 // [Bounds], of [Closed] and of [Values]. If a list exceeds its maximum, it returns those faults only and does not examine
@@ -134,7 +134,7 @@ func oneOf[T ~string](k *checker, at *fieldPath, value T, known ...T) {
 
 // text reports a text that violates a rule of Kubernetes.
 func (k *checker) text(at *fieldPath, value string, rule func(string) []string, remedy string) {
-	if !plain(value) {
+	if !Plain(value) {
 		k.problem(at, value, rule(value), remedy)
 	}
 }

@@ -4,7 +4,6 @@ package validate
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -27,11 +26,7 @@ var schedulingRules = []Rule{
 type schedulingChecker struct{ *checker }
 
 func checkNodeSelector(k *checker) {
-	at := atSpec.Child("nodeSelector")
-	for _, key := range slices.Sorted(maps.Keys(k.spec.NodeSelector)) {
-		k.text(at, key, labelKey, useKey)
-		k.text(at.Key(key), k.spec.NodeSelector[key], labelValue, useLabel)
-	}
+	k.labels(atSpec.Child("nodeSelector"), k.spec.NodeSelector)
 }
 
 func checkTolerations(k *checker) {
@@ -41,7 +36,7 @@ func checkTolerations(k *checker) {
 			k.invalid(at.Child("operator"), t.Operator, "requires a key", "use Exists to tolerate everything, or set a key")
 		}
 		if t.Key != "" {
-			k.text(at.Child("key"), t.Key, labelKey, useKey)
+			k.text(at.Child("key"), t.Key, LabelKey, useKey)
 		}
 		oneOf(k, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
 		schedulingChecker{k}.tolerated(at.Child("value"), t)
@@ -55,7 +50,7 @@ func checkTolerations(k *checker) {
 func (k schedulingChecker) tolerated(at *fieldPath, t *corev1.Toleration) {
 	switch t.Operator {
 	case "", corev1.TolerationOpEqual:
-		k.text(at, t.Value, labelValue, useLabel)
+		k.text(at, t.Value, LabelValue, useLabel)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
 			k.invalid(at, t.Value, "must be empty for operator Exists", "remove it, or use Equal")
@@ -74,7 +69,7 @@ func checkSpread(k *checker) {
 		if c.MaxSkew < 1 {
 			k.invalid(at.Child("maxSkew"), c.MaxSkew, "must be positive", "use 1 or more")
 		}
-		k.text(at.Child("topologyKey"), c.TopologyKey, labelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
+		k.text(at.Child("topologyKey"), c.TopologyKey, LabelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
 		if w := c.WhenUnsatisfiable; w == "" {
 			k.required(at.Child("whenUnsatisfiable"), "must be set", "use DoNotSchedule or ScheduleAnyway")
 		} else {
@@ -156,7 +151,7 @@ func (k schedulingChecker) weight(at *fieldPath, weight int32) {
 func (k schedulingChecker) nodeTerm(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		r, at := &t.MatchExpressions[i], at.Child("matchExpressions").Index(i)
-		k.text(at.Child("key"), r.Key, labelKey, useKey)
+		k.text(at.Child("key"), r.Key, LabelKey, useKey)
 		n, fits := len(r.Values), true
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -192,7 +187,7 @@ func (k schedulingChecker) nodeFields(at *fieldPath, t *corev1.NodeSelectorTerm)
 func (k schedulingChecker) nodeValues(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		for j, value := range t.MatchExpressions[i].Values {
-			k.text(at.Child("matchExpressions").Index(i).Child("values").Index(j), value, labelValue, useLabel)
+			k.text(at.Child("matchExpressions").Index(i).Child("values").Index(j), value, LabelValue, useLabel)
 		}
 	}
 }
@@ -208,7 +203,7 @@ func checkPodAffinity(k *checker) {
 
 func (k schedulingChecker) podTerms(at *fieldPath, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 	term := func(at *fieldPath, t *corev1.PodAffinityTerm) {
-		k.text(at.Child("topologyKey"), t.TopologyKey, labelKey, "use a label of nodes, such as kubernetes.io/hostname")
+		k.text(at.Child("topologyKey"), t.TopologyKey, LabelKey, "use a label of nodes, such as kubernetes.io/hostname")
 		k.selector(at.Child("labelSelector"), t.LabelSelector)
 		k.selector(at.Child("namespaceSelector"), t.NamespaceSelector)
 		k.extended(at.Child("labelSelector"), t.LabelSelector, len(t.MatchLabelKeys)+len(t.MismatchLabelKeys))

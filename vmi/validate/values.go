@@ -4,9 +4,7 @@ package validate
 
 import (
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -82,7 +80,7 @@ func (v *values) memory(d *v1.DomainSpec) {
 }
 
 func (v *values) resources(field string, list corev1.ResourceList) {
-	for _, name := range slices.Sorted(maps.Keys(list)) {
+	for _, name := range sortedKeys(list) {
 		q, at := list[name], field+"["+string(name)+"]"
 		switch name {
 		case corev1.ResourceMemory:

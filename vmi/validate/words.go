@@ -3,22 +3,24 @@
 package validate
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// labelValue is the API server's rule for label values. It evaluates the rule itself, a regular expression, only for
+// LabelValue is the API server's rule for label values. It evaluates the rule itself, a regular expression, only for
 // strings that are not obviously valid.
-func labelValue(s string) []string {
+func LabelValue(s string) []string {
 	if isLabelWord(s) {
 		return nil
 	}
 	return validation.IsValidLabelValue(s)
 }
 
-// labelKey is the API server's rule for keys of labels and annotations, optimized like labelValue.
-func labelKey(s string) []string {
+// LabelKey is the API server's rule for keys of labels and annotations, optimized like LabelValue.
+func LabelKey(s string) []string {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
 		prefix, name = "", s
@@ -48,7 +50,7 @@ func isDomain(s string) bool {
 		return false
 	}
 	for word := range strings.SplitSeq(s, ".") {
-		if !plain(word) {
+		if !Plain(word) {
 			return false
 		}
 	}
@@ -59,9 +61,9 @@ func isAlphanumeric(c byte) bool {
 	return isLower(c) || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// plain reports whether a string is a short lower case word that satisfies all rules for names, ports and label values.
+// Plain reports whether a string is a short lower case word that satisfies all rules for names, ports and label values.
 // Most strings of a VMI do, and the rules are regular expressions.
-func plain(s string) bool {
+func Plain(s string) bool {
 	if s == "" || len(s) > 15 || !isLower(s[0]) || s[len(s)-1] == '-' {
 		return false
 	}
@@ -75,3 +77,22 @@ func plain(s string) bool {
 }
 
 func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
+
+// sortedKeys returns the keys of maps, each once.
+func sortedKeys[M ~map[K]V, K cmp.Ordered, V any](lists ...M) []K {
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
+	if n == 0 {
+		return nil
+	}
+	keys := make([]K, 0, n)
+	for _, list := range lists {
+		for key := range list {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
