@@ -9,7 +9,8 @@
 //   - [github.com/virtloom/virtloom/vmi] decides what must happen next to a
 //     VirtualMachineInstance; vmi/vmictrl is its controller, vmi/diagnose explains
 //     to people what it waits for, and vmi/admit fills in and checks new ones
-//     where KubeVirt's webhooks do not.
+//     where KubeVirt's webhooks do not, by the rules of vmi/validate, which all
+//     readers of a VMI share.
 //   - [github.com/virtloom/virtloom/template] renders the Pods a guest needs;
 //     template/render is what their stages are written with;
 //     template/offline renders them from manifests, without a cluster;

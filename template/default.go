@@ -68,7 +68,7 @@ func Default() *Renderer {
 
 func stockStages() []render.Stage {
 	return []render.Stage{
-		{Name: StageValidate, Apply: validate},
+		{Name: StageValidate, Apply: validateVMI},
 		NetworkSpecStage(NetworkRules{}),
 		{Name: StageSupported, Apply: supported},
 		HooksStage(HookAnnotation{}, BindingPluginSidecars{}),

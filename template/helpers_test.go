@@ -17,8 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -45,11 +45,11 @@ func input(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) tem
 // permit enables the gates that VMIs require, including that of the user in the status.
 func permit(in *template.Input) {
 	gates := []string{
-		vmirules.Sidecar, vmirules.Ignition, vmirules.HostDisk, vmirules.HostDevices, vmirules.DownwardMetrics, vmirules.SEV, vmirules.TDX,
-		vmirules.VSOCK, vmirules.VirtiofsStorage, vmirules.UtilityVolumes, vmirules.PersistentReservation,
+		validate.Sidecar, validate.Ignition, validate.HostDisk, validate.HostDevices, validate.DownwardMetrics, validate.SEV, validate.TDX,
+		validate.VSOCK, validate.VirtiofsStorage, validate.UtilityVolumes, validate.PersistentReservation,
 	}
 	if in.VMI != nil && in.VMI.Status.RuntimeUser == 0 && in.Migration == nil {
-		gates = append(gates, vmirules.Root)
+		gates = append(gates, validate.Root)
 	}
 	in.Config.FeatureGates = append(gates, in.Config.FeatureGates...)
 }

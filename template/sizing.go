@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template/render"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Calculation is a request or limit of a container with its terms.
@@ -82,7 +82,7 @@ func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 		vmi: in.VMI, config: &in.Config, facts: &in.Facts,
 		requests: map[corev1.ResourceName]Calculation{}, limits: map[corev1.ResourceName]Calculation{},
 	}
-	err := firstError(render.Refused(vmirules.Values(in.VMI)), checkMemory(&in.VMI.Spec.Domain), checkCPU(&in.VMI.Spec.Domain))
+	err := firstError(render.Refused(validate.Resources(in.VMI)))
 	if err == nil {
 		s.overhead = MemoryOverhead(in, more...)
 		err = s.calculate()

@@ -135,7 +135,7 @@ func nanoCPUs(n int64) resource.Quantity {
 }
 
 // vCPUs multiplies the topology. Unset factors are ignored; without any there are no virtual CPUs. The result saturates at
-// maxCPUs plus one, which checkCPU rejects.
+// maxCPUs plus one, which validate.Resources rejects.
 func vCPUs(cpu *v1.CPU) int64 {
 	product, set := int64(1), false
 	for _, factor := range [...]uint32{cpu.Cores, cpu.Sockets, cpu.Threads} {

@@ -258,7 +258,7 @@ func TestVolumes_Invalid(t *testing.T) {
 		"sysprep secret of nothing":    {[]change{volume("v", v1.VolumeSource{Sysprep: &v1.SysprepSource{Secret: objectRef("")}})}, on, "spec.volumes[0].sysprep.secret.name"},
 		"sysprep configMap of nothing": {[]change{volume("v", v1.VolumeSource{Sysprep: &v1.SysprepSource{ConfigMap: objectRef("")}})}, on, "spec.volumes[0].sysprep.configMap.name"},
 		"sysprep of nothing":           {[]change{volume("v", v1.VolumeSource{Sysprep: &v1.SysprepSource{}})}, on, "spec.volumes[0].sysprep"},
-		"metrics twice":                {[]change{volume("a", metrics), volume("b", metrics)}, on, "spec.volumes[1].downwardMetrics"},
+		"metrics twice":                {[]change{volume("a", metrics), volume("b", metrics)}, on, "spec.volumes[1]"},
 		"downwardAPI, absolute path":   {[]change{downward(corev1.DownwardAPIVolumeFile{Path: "/x", FieldRef: label})}, on, "spec.volumes[0].downwardAPI.fields[0].path"},
 		"downwardAPI, climbing path":   {[]change{downward(corev1.DownwardAPIVolumeFile{Path: "../x", FieldRef: label})}, on, "spec.volumes[0].downwardAPI.fields[0].path"},
 		"downwardAPI, path twice":      {[]change{downward(corev1.DownwardAPIVolumeFile{Path: "x", FieldRef: label}, corev1.DownwardAPIVolumeFile{Path: "x", FieldRef: label})}, on, "spec.volumes[0].downwardAPI.fields[1].path"},

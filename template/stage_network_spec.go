@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template/render"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // NetworkRules is the stock NetworkSpecValidator. It rejects what cannot be rendered or what the API server or multus would
@@ -44,7 +44,7 @@ func validateNetworks(d *render.Draft, validators []NetworkSpecValidator) error 
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func checkNetName(at, name string) []error {
-	if vmirules.Plain(name) || netName.MatchString(name) {
+	if validate.Plain(name) || netName.MatchString(name) {
 		return nil
 	}
 	return []error{render.Invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}

@@ -8,182 +8,126 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template/render"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
-// validate rejects a VMI that cannot be rendered. It reports all faults, not only the first.
-func validate(d *render.Draft) error {
-	errs := slices.Concat(
-		checkMemory(&d.VMI().Spec.Domain),
-		checkCPU(&d.VMI().Spec.Domain),
-		checkDisks(&d.VMI().Spec),
-		checkVolumes(d.VMI().Spec.Volumes),
-		checkKernelBoot(&d.VMI().Spec.Domain),
-		checkStorage(d),
-		checkPod(d),
-	)
-	return errors.Join(errs...)
+// validateVMI rejects a VMI that cannot be rendered: by the rules that all its readers share, and since the names of its Pod
+// would be invalid or collide. It reports all faults, not only the first.
+func validateVMI(d *render.Draft) error {
+	f := faults(render.Refused(validate.Structure(d.VMI())))
+	f = append(f, render.Refused(validate.Metadata(d.VMI()))...)
+	checkVolumeNames(&f, d)
+	checkNodeLabels(&f, d)
+	return errors.Join(f...)
 }
 
-func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
-	volumes := map[string]bool{}
-	for _, v := range spec.Volumes {
-		volumes[v.Name] = true
-	}
-	seen := map[string]int{}
-	for i := range spec.Domain.Devices.Disks {
-		disk := &spec.Domain.Devices.Disks[i]
-		at := fmt.Sprintf("spec.domain.devices.disks[%d]", i)
-		if first, ok := seen[disk.Name]; ok {
-			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate of disks[%d]", disk.Name, first), "use unique disk names"))
+// checkVolumeNames reports names of volumes that result in invalid names in the Pod.
+func checkVolumeNames(f *faults, d *render.Draft) {
+	for i := range d.VMI().Spec.Volumes {
+		if name := d.VMI().Spec.Volumes[i].Name; slices.Contains(reservedVolumes, name) {
+			f.add(elementOf(vmiVolumes, i)+".name", fmt.Sprintf("%q is reserved for the launcher", name), "use another name")
 		}
-		seen[disk.Name] = i
-		if !volumes[disk.Name] && disk.CDRom == nil { // a drive may be empty: its medium can be hotplugged
-			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("volume %q is not defined", disk.Name), "add the volume to spec.volumes or remove the disk"))
+	}
+	checkImageNames(f, d)
+	checkCloudInitNames(f, d.VMI().Spec.Volumes)
+	checkSharedNames(f, d.VMI())
+	for i := range d.VMI().Spec.AccessCredentials {
+		checkCredentialNames(f, elementOf(vmiCredentials, i), &d.VMI().Spec.AccessCredentials[i])
+	}
+}
+
+// checkImageNames checks the names of the containers of images. Without image volumes, each image has two.
+func checkImageNames(f *faults, d *render.Draft) {
+	suffixes := []string{"", "-init"}
+	if d.Config().GateEnabled(gateImageVolume) {
+		suffixes = suffixes[:1]
+		if !asksForDigests(d) {
+			return
 		}
-		errs = append(errs, checkDiskDevice(at, disk)...)
 	}
-	return errs
-}
-
-func checkDiskDevice(at string, disk *v1.Disk) (errs []error) {
-	var kinds []string
-	var bus v1.DiskBus
-	if disk.Disk != nil {
-		kinds, bus = append(kinds, "disk"), disk.Disk.Bus
-	}
-	if disk.LUN != nil {
-		kinds, bus = append(kinds, "lun"), disk.LUN.Bus
-	}
-	if disk.CDRom != nil {
-		kinds, bus = append(kinds, "cdrom"), disk.CDRom.Bus
-	}
-	if len(kinds) > 1 {
-		return []error{render.Invalid(at, "must specify one kind, not "+strings.Join(kinds, " and "), "keep one of them")}
-	}
-	if len(kinds) == 0 {
-		return nil // a disk without a kind is a plain disk
-	}
-	known := []v1.DiskBus{"", v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
-	if kinds[0] == "cdrom" {
-		known = []v1.DiskBus{"", v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
-	}
-	if !slices.Contains(known, bus) {
-		errs = append(errs, render.Invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is not supported for a %s", bus, kinds[0]),
-			fmt.Sprintf("use one of %q", known[1:])))
-	}
-	return errs
-}
-
-func checkVolumes(volumes []v1.Volume) (errs []error) {
-	seen := map[string]int{}
-	for i := range volumes {
-		v := &volumes[i]
-		at := elementOf(vmiVolumes, i)
-		if !vmirules.Plain(v.Name) {
-			if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
-				errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
+	owners := map[string]string{}
+	for _, image := range diskImages(d.VMI()) {
+		field, named := strings.CutSuffix(image.field, ".containerDisk.image")
+		if named {
+			field += ".name"
+		}
+		for _, suffix := range suffixes {
+			name := imageContainerPrefix + image.volume + suffix
+			checkLength(f, field, "container", name)
+			if other := owners[name]; other != "" {
+				f.add(field, fmt.Sprintf("container name %q is a duplicate of that of %s", name, other), "rename one of the volumes")
 			}
-		}
-		if first, ok := seen[v.Name]; ok {
-			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is a duplicate of volumes[%d]", v.Name, first), "use unique volume names"))
-		}
-		seen[v.Name] = i
-		if slices.Contains(reservedVolumes, v.Name) {
-			errs = append(errs, render.Invalid(at+".name", fmt.Sprintf("%q is reserved for the launcher", v.Name), "use another name"))
-		}
-		errs = append(errs, checkSource(at, &v.VolumeSource)...)
-	}
-	return errs
-}
-
-func checkSource(at string, s *v1.VolumeSource) []error {
-	set := sourcesOf(s)
-	switch len(set) {
-	case 0:
-		return []error{render.Invalid(at, "must specify a source", "add one, such as containerDisk or persistentVolumeClaim")}
-	case 1:
-	default:
-		return []error{render.Invalid(at, "must specify one source, not "+strings.Join(set, ", "), "keep one of them")}
-	}
-	if field := emptySource(s); field != "" {
-		return []error{render.Invalid(at+"."+field, "must be set", "set the source of the volume")}
-	}
-	switch {
-	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.IsZero():
-		return []error{render.Invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" must be a positive size", "use a size such as 1Gi")}
-	case s.HostDisk != nil:
-		return checkHostDisk(at+".hostDisk", s.HostDisk)
-	}
-	return nil
-}
-
-// emptySource returns the field of a source with a missing object or image.
-func emptySource(s *v1.VolumeSource) string {
-	claimed := func(c *corev1.PersistentVolumeClaimVolumeSource) bool { return c != nil && c.ClaimName != "" }
-	for _, source := range []struct {
-		field string
-		empty bool
-	}{
-		{"persistentVolumeClaim.claimName", s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ClaimName == ""},
-		{"dataVolume.name", s.DataVolume != nil && s.DataVolume.Name == ""},
-		{"containerDisk.image", s.ContainerDisk != nil && s.ContainerDisk.Image == ""},
-		{"ephemeral.persistentVolumeClaim.claimName", s.Ephemeral != nil && !claimed(s.Ephemeral.PersistentVolumeClaim)},
-		{"sysprep", s.Sysprep != nil && s.Sysprep.Secret == nil && s.Sysprep.ConfigMap == nil},
-	} {
-		if source.empty {
-			return source.field
+			owners[name] = image.field
 		}
 	}
-	return ""
 }
 
-func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {
-	if !slices.Contains([]v1.HostDiskType{"", v1.HostDiskExists, v1.HostDiskExistsOrCreate}, h.Type) {
-		errs = append(errs, render.Invalid(at+".type", fmt.Sprintf("%q is not supported", h.Type), "use Disk or DiskOrCreate"))
-	}
-	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.IsZero() {
-		errs = append(errs, render.Invalid(at+".capacity", "must be a positive size to create the disk", "use a size such as 1Gi"))
-	}
-	return errs
-}
-
-func sourcesOf(s *v1.VolumeSource) (set []string) {
-	for _, source := range []struct {
-		name string
-		set  bool
-	}{
-		{"hostDisk", s.HostDisk != nil}, {"persistentVolumeClaim", s.PersistentVolumeClaim != nil},
-		{"cloudInitNoCloud", s.CloudInitNoCloud != nil}, {"cloudInitConfigDrive", s.CloudInitConfigDrive != nil},
-		{"sysprep", s.Sysprep != nil}, {"containerDisk", s.ContainerDisk != nil}, {"ephemeral", s.Ephemeral != nil},
-		{"emptyDisk", s.EmptyDisk != nil}, {"dataVolume", s.DataVolume != nil}, {"configMap", s.ConfigMap != nil},
-		{"secret", s.Secret != nil}, {"downwardAPI", s.DownwardAPI != nil}, {"serviceAccount", s.ServiceAccount != nil},
-		{"downwardMetrics", s.DownwardMetrics != nil}, {"memoryDump", s.MemoryDump != nil},
-		{"containerPath", s.ContainerPath != nil},
-	} {
-		if source.set {
-			set = append(set, source.name)
+func checkCloudInitNames(f *faults, volumes []v1.Volume) {
+	for i := range volumes {
+		for _, seed := range seedsOf(&volumes[i]) {
+			checkLength(f, elementOf(vmiVolumes, i)+".name", "volume", volumes[i].Name+seed.suffix)
 		}
 	}
-	return set
 }
 
-func checkKernelBoot(domain *v1.DomainSpec) []error {
-	if domain.Firmware == nil || domain.Firmware.KernelBoot == nil || domain.Firmware.KernelBoot.Container == nil {
-		return nil
+// checkLength reports names that exceed the maximum with their prefix and suffix.
+func checkLength(f *faults, field, kind, name string) {
+	if over := len(name) - validation.DNS1123LabelMaxLength; over > 0 {
+		f.add(field, fmt.Sprintf("results in the %s name %q, which exceeds the maximum of %d characters", kind, name, validation.DNS1123LabelMaxLength),
+			fmt.Sprintf("shorten the name by %d", over))
 	}
-	c := domain.Firmware.KernelBoot.Container
-	const at = "spec.domain.firmware.kernelBoot.container"
-	if c.Image == "" {
-		return []error{render.Invalid(at+".image", "must be set", "set the image with the kernel")}
+}
+
+// foldersOfImage are the folders of the launcher's image that a volume would hide from its virtiofs process.
+var foldersOfImage = []string{
+	"bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr", "var", "virtiofs-data",
+}
+
+// checkSharedNames reports names of file systems that result in invalid containers or mounts.
+func checkSharedNames(f *faults, vmi *v1.VirtualMachineInstance) {
+	for i := range vmi.Spec.Domain.Devices.Filesystems {
+		name := vmi.Spec.Domain.Devices.Filesystems[i].Name
+		at := elementOf(vmiFilesystems, i) + ".name"
+		checkLength(f, at, "container", virtiofsPrefix+name)
+		if slices.Contains(foldersOfImage, name) && slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool {
+			return v.Name == name && (v.PersistentVolumeClaim != nil || v.DataVolume != nil)
+		}) {
+			f.add(at, fmt.Sprintf("volume %q would hide the folder /%s of the launcher's image", name, name), "rename the volume")
+		}
 	}
-	if c.KernelPath == "" && c.InitrdPath == "" {
-		return []error{render.Invalid(at, "must specify kernelPath or initrdPath", "set the paths in the image")}
+}
+
+// checkCredentialNames reports names of Secrets that cannot be part of the name of a volume.
+func checkCredentialNames(f *faults, at string, c *v1.AccessCredential) {
+	for _, s := range credentialsOf(c) {
+		if s.secret == nil || s.secret.SecretName == "" {
+			continue // reported by the rules for credentials
+		}
+		if problems := validation.IsDNS1123Label(credentialVolume(s.secret.SecretName)); len(problems) > 0 {
+			f.add(at+"."+s.kind+".source.secret.secretName", fmt.Sprintf("results in the volume name %q: %s", credentialVolume(s.secret.SecretName), problems[0]),
+				"rename the Secret: use at most 51 lower case letters, digits and dashes")
+		}
 	}
-	return nil
+}
+
+// checkNodeLabels checks the node selector of the cluster, and names that become part of a node label's name.
+func checkNodeLabels(f *faults, d *render.Draft) {
+	vmi := d.VMI()
+	*f = append(*f, render.Refused(validate.Labels("Config.NodeSelectors", d.Config().NodeSelectors))...)
+	label := func(at, prefix, name string) {
+		if name != "" && len(validate.LabelKey(prefix+name)) > 0 {
+			f.add(at, fmt.Sprintf("results in the invalid node label %q", prefix+name), useLabelValue)
+		}
+	}
+	label("spec.architecture", v1.VMArchLabel, strings.ToLower(vmi.Spec.Architecture))
+	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), validate.LabelValue, useLabelValue)
+	at := "spec.domain.machine.type"
+	if m := vmi.Status.Machine; m != nil && m.Type != "" {
+		at = "status.machine.type"
+	}
+	label(at, v1.SupportedMachineTypeLabel, machineType(vmi))
 }

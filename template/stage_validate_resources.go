@@ -5,21 +5,19 @@ package template
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template/render"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 const (
-	maxBytes     = vmirules.MaxBytes
+	maxBytes     = validate.MaxBytes
 	maxBytesText = "1Ei"
-	maxCPUs      = vmirules.MaxCPUs
+	maxCPUs      = validate.MaxCPUs
 	maxCPUsText  = "1048576"
 
 	fieldRequests      = "spec.domain.resources.requests"
@@ -41,117 +39,12 @@ func resourceField(list string, name corev1.ResourceName) string {
 	return list + "[" + string(name) + "]"
 }
 
-// checkMemory rejects invalid memory sizes and resources that no container can have.
-func checkMemory(domain *v1.DomainSpec) (errs []error) {
-	if m := domain.Memory; m != nil {
-		if m.Guest != nil && m.Guest.IsZero() {
-			errs = append(errs, render.Invalid(fieldGuest, m.Guest.String()+" must be a positive size", "use a size such as 1Gi"))
-		}
-		if m.Hugepages != nil {
-			// The string becomes part of a resource name.
-			errs = append(errs, checkAsked(fieldPage, corev1.ResourceName(corev1.ResourceHugePagesPrefix+m.Hugepages.PageSize))...)
-		}
-	}
-	asked := &domain.Resources
-	for _, name := range sortedKeys(asked.Requests) {
-		q := asked.Requests[name]
-		errs = append(errs, checkAsked(requestField(name), name)...)
-		if limit := asked.Limits[name]; !limit.IsZero() && q.Cmp(limit) > 0 {
-			errs = append(errs, render.Invalid(requestField(name), q.String()+" must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request"))
-		}
-	}
-	for _, name := range sortedKeys(asked.Limits) {
-		errs = append(errs, checkAsked(limitField(name), name)...)
-	}
-	return append(errs, checkFixed(asked)...)
-}
-
-// checkFixed rejects fractions of resources that cannot be overcommitted, which are all but the standard ones, and requests
-// of them that differ from the limit.
-func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sortedKeys(asked.Requests), sortedKeys(asked.Limits))))) {
-		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
-			continue
-		}
-		request, requested := asked.Requests[name]
-		limit, limited := asked.Limits[name]
-		switch {
-		case strings.HasPrefix(string(name), devicePrefix):
-			field := limitField(name)
-			if requested {
-				field = requestField(name)
-			}
-			errs = append(errs, render.Invalid(field, "is reserved for the launcher", "remove it"))
-		case requested && (!limited || request.Cmp(limit) != 0):
-			errs = append(errs, render.Invalid(requestField(name), request.String()+" must be equal to the limit", "set the limit to the same amount"))
-		case resource.NewQuantity(limit.Value(), limit.Format).Cmp(limit) != 0:
-			errs = append(errs, render.Invalid(limitField(name), limit.String()+" must be a whole number", "use a whole number"))
-		}
-	}
-	return errs
-}
-
-// checkAsked rejects a resource that no container can have.
-func checkAsked(field string, name corev1.ResourceName) (errs []error) {
-	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
-	if !standard {
-		if problems := vmirules.LabelKey(string(name)); len(problems) > 0 {
-			errs = append(errs, render.Invalid(field, fmt.Sprintf("%q must be a valid resource name: %s", name, problems[0]), "use a name such as memory"))
-		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			errs = append(errs, render.Invalid(field, fmt.Sprintf("%q is not a container resource", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
-		}
-	}
-	return errs
-}
-
 // largest returns the maximum of a resource, and its text.
 func largest(name corev1.ResourceName) (int64, string) {
 	if name == corev1.ResourceCPU {
 		return maxCPUs, maxCPUsText
 	}
 	return maxBytes, maxBytesText
-}
-
-// checkCPU rejects CPUs that no container can have.
-func checkCPU(domain *v1.DomainSpec) (errs []error) {
-	if io := domain.IOThreads; io != nil && io.SupplementalPoolThreadCount != nil && *io.SupplementalPoolThreadCount > maxCPUs {
-		errs = append(errs, render.Invalid(fieldThreads, fmt.Sprintf("%d exceeds the maximum of "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
-	}
-	cpu := domain.CPU
-	if cpu == nil {
-		return errs
-	}
-	if vCPUs(cpu) > maxCPUs {
-		errs = append(errs, render.Invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads exceed the maximum of "+maxCPUsText+" CPUs",
-			cpu.Sockets, cpu.Cores, cpu.Threads), "use a smaller topology"))
-	}
-	if cpu.DedicatedCPUPlacement && vCPUs(cpu) == 0 {
-		errs = append(errs, checkDedicated(&domain.Resources)...)
-	}
-	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
-		errs = append(errs, render.Invalid("spec.domain.cpu.isolateEmulatorThread", "requires dedicated CPUs", "set dedicatedCpuPlacement as well"))
-	}
-	for i, f := range cpu.Features {
-		if f.Name == "" {
-			errs = append(errs, render.Invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "must be set", "set the name of the CPU feature"))
-		}
-	}
-	return errs
-}
-
-// checkDedicated rejects dedicated CPUs that the node would not assign: it assigns whole CPUs with equal request and limit
-// only.
-func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
-	request, limit := asked.Requests.Cpu(), asked.Limits.Cpu()
-	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) < 0 {
-		errs = append(errs, render.Invalid(requestField(corev1.ResourceCPU), "dedicated CPUs must be equal to the limit of "+limit.String(),
-			"use the same amount, or set a topology in spec.domain.cpu"))
-	}
-	if q := slices.MaxFunc([]*resource.Quantity{request, limit}, func(a, b *resource.Quantity) int { return a.Cmp(*b) }); q.MilliValue()%1000 != 0 {
-		errs = append(errs, render.Invalid(requestField(corev1.ResourceCPU), q.String()+" dedicated CPUs must be a whole number",
-			"use a whole number, or set a topology in spec.domain.cpu"))
-	}
-	return errs
 }
 
 // tooLarge returns the error of the first amount of a container that is negative or above the maximum, with the source of

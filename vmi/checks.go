@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // check is one precondition of the launcher Pod. run returns the wait that blocks the
@@ -70,8 +70,8 @@ func evaluate(s Snapshot, checks []check) []Check {
 // containerPath volumes have a check of their own, because KubeVirt's controller has a
 // separate reason for them.
 func allowed(s Snapshot) *Wait {
-	gates := vmirules.Gates{On: append(slices.Clone(s.Config.FeatureGates), vmirules.ContainerPaths), Off: s.Config.DisabledFeatureGates}
-	w := refused(s, vmirules.Check(s.VMI, gates), func(f vmirules.Fault) string { return f.Field + ": " + f.Text() + " (" + f.Remedy + ")" })
+	gates := validate.Gates{On: append(slices.Clone(s.Config.FeatureGates), validate.ContainerPaths), Off: s.Config.DisabledFeatureGates}
+	w := refused(s, validate.Check(s.VMI, gates), func(f validate.Fault) string { return f.Field + ": " + f.Text() + " (" + f.Remedy + ")" })
 	if w != nil {
 		w.Until = "the VirtualMachineInstance is recreated, or the cluster configuration allows the field"
 	}

@@ -7,7 +7,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Feature gates that decisions depend on.
@@ -45,7 +45,7 @@ const qemuUser = 107
 
 // root reports whether launchers run as root.
 func (c Config) root() bool {
-	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(vmirules.Root)
+	return validate.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(validate.Root)
 }
 
 // gated returns the value of a feature gate with the KubeVirt object applied; disabling wins.

@@ -9,7 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Pass is one step of a conversion.
@@ -104,13 +104,13 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 // quantity or path ([domain.ErrInvalid]). Convert calls it first. A node calls it before it touches
 // any file for the VMI, since the object may have bypassed the webhooks.
 func Allowed(vmi *v1.VirtualMachineInstance, c Cluster) error {
-	faults := vmirules.Check(vmi, vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates})
+	faults := validate.Check(vmi, validate.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates})
 	if len(faults) == 0 {
 		return nil
 	}
 	f := faults[0]
 	err := &Error{Object: objectOf(vmi), Field: f.Field, Reason: f.Text(), Remedy: f.Remedy, Err: domain.ErrInvalid}
-	if f.Kind == vmirules.Gated {
+	if f.Kind == validate.Gated {
 		err.Err = domain.ErrUnsupported
 	}
 	return err

@@ -43,14 +43,15 @@ func (p pkg) name() string {
 // edges are the packages of the module that each package of the SDK may import.
 var edges = map[string][]string{
 	"expectations": {}, "handoff": {},
-	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmirules": {},
+	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmidefaults": {},
 
-	"template/render":  {"internal/vmirules"},
-	"template":         {"internal/vmirules", "template/render"},
+	"template/render":  {"vmi/validate"},
+	"template":         {"template/render", "vmi/validate"},
 	"template/offline": {"template", "template/render", "vmi/admit"},
-	"vmi":              {"handoff", "internal/vmirules", "internal/vmistatus"},
+	"vmi":              {"handoff", "internal/vmistatus", "vmi/validate"},
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
-	"vmi/admit":        {"internal/vmirules"},
+	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
+	"vmi/validate":     {"internal/vmidefaults"},
 
 	"migration/internal/launcherpod": {},
 	"migration/queue":                {},
@@ -66,8 +67,8 @@ var edges = map[string][]string{
 	"domain":                {"domain/guestagent", "domain/internal/relay", "domain/internal/xmlspec", "domain/stats"},
 	"domain/transport":      {"domain"},
 	"domain/action":         {"domain", "domain/transport", "handoff", "internal/vmistatus"},
-	"domain/convert":        {"domain", "domain/internal/xmlspec", "internal/vmirules"},
-	"domain/convert/assume": {"domain", "domain/convert", "domain/internal/xmlspec", "internal/vmirules"},
+	"domain/convert":        {"domain", "domain/internal/xmlspec", "vmi/validate"},
+	"domain/convert/assume": {"domain", "domain/convert", "domain/internal/xmlspec", "vmi/validate"},
 	"domain/diff":           {"domain", "domain/convert", "domain/internal/xmlspec"},
 	"domain/informer":       {"domain", "domain/internal/relay"},
 	"domain/fleet":          {"domain", "domain/guestagent", "domain/informer", "domain/stats"},
@@ -116,7 +117,7 @@ var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.
 // pure are the packages that know no more of other modules than this and [api].
 var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
-	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
+	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
 	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
@@ -238,7 +239,7 @@ func TestPurePackages_ImportTypesOnly(t *testing.T) {
 func TestAdmission_Imports(t *testing.T) {
 	for _, p := range list(t, module+"/vmi/admit") {
 		for _, imp := range p.Deps {
-			if has(imp, module) && imp != module+"/internal/vmirules" {
+			if has(imp, module) && !within(pkg{ImportPath: imp}.name(), []string{"internal/vmidefaults", "vmi/validate"}) {
 				t.Errorf("%s depends on %s", p.name(), imp)
 			}
 		}

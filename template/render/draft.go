@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Draft is the Pod being rendered, with its input. Stages write through its setters, which record the stage and the source
@@ -84,7 +84,7 @@ func newRendering(kind PodKind, in Input) (*rendering, error) {
 // chooseUser corrects status.runtimeUser, which users can write and which is empty without a webhook: root requires the
 // cluster's gate Root. A target always runs as the user of new launchers, so that a VMI started as root can leave it.
 func (d *rendering) chooseUser() {
-	switch vmi, root := d.input.VMI, d.input.Config.GateEnabled(vmirules.Root); {
+	switch vmi, root := d.input.VMI, d.input.Config.GateEnabled(validate.Root); {
 	case vmi == nil:
 	case !root:
 		vmi.Status.RuntimeUser = uint64(QEMUUser)

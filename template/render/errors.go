@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Classes of errors, for errors.Is.
@@ -70,10 +70,10 @@ func Invalid(field, reason, remedy string) *Error {
 }
 
 // Refused returns the errors of the faults of a VMI.
-func Refused(faults []vmirules.Fault) (errs []error) {
+func Refused(faults []validate.Fault) (errs []error) {
 	for _, f := range faults {
 		e := Invalid(f.Field, f.Text(), f.Remedy)
-		if f.Kind == vmirules.Gated {
+		if f.Kind == validate.Gated {
 			e.Err = ErrUnsupported
 		}
 		errs = append(errs, e)

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Input is everything a Pod is rendered from.
@@ -215,5 +215,5 @@ func (c Config) WithDefaults() Config {
 // GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
 // DisabledFeatureGates and enabled by default.
 func (c Config) GateEnabled(name string) bool {
-	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(name)
+	return validate.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(name)
 }

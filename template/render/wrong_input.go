@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // wrongInput rejects input that is invalid for Pods of any kind, whatever the Renderer's stages: the parts of Config and
@@ -21,13 +21,13 @@ import (
 func wrongInput(kind PodKind, in Input) error {
 	errs := append(wrongVMI(kind, in.VMI), wrongConfig(kind, &in.Config)...)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
-		if problems := vmirules.LabelValue(string(m.UID)); len(problems) > 0 {
+		if problems := validate.LabelValue(string(m.UID)); len(problems) > 0 {
 			errs = append(errs, Invalid("Input.Migration.UID", fmt.Sprintf("%q: %s", m.UID, problems[0]), "use an object read from the API server"))
 		}
-		errs = append(errs, Refused(vmirules.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
+		errs = append(errs, Refused(validate.Labels("Input.Migration.AddedNodeSelector", m.AddedNodeSelector))...)
 	}
 	if kind&HotplugPods != 0 && len(errs) == 0 {
-		errs = Refused(vmirules.Metadata(in.VMI))
+		errs = Refused(validate.Metadata(in.VMI))
 		if class := in.VMI.Spec.PriorityClassName; class != "" {
 			if problems := validation.IsDNS1123Subdomain(class); len(problems) > 0 {
 				errs = append(errs, Invalid("spec.priorityClassName", fmt.Sprintf("%q: %s", class, problems[0]), "use lower case letters, digits, dashes and dots"))
@@ -45,12 +45,12 @@ func wrongInput(kind PodKind, in Input) error {
 
 // wrongVMI rejects VMIs that are invalid for Pods of any kind: excessive lists and impossible values.
 func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) []error {
-	var faults []vmirules.Fault
+	var faults []validate.Fault
 	if vmi != nil && kind != ExporterPod {
-		faults = vmirules.Bounds(vmi)
+		faults = validate.Bounds(vmi)
 	}
 	if vmi != nil && kind&GuestPods != 0 && len(faults) == 0 {
-		faults = vmirules.Values(vmi)
+		faults = validate.Values(vmi)
 	}
 	return Refused(faults)
 }

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/internal/vmidefaults"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Config holds everything but the VMI that defaults and checks depend on. The zero Config is a cluster with KubeVirt's
@@ -70,8 +71,21 @@ func (c Config) GateEnabled(name string) bool {
 	return c.gates().Enabled(name)
 }
 
-func (c Config) gates() vmirules.Gates {
-	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
+func (c Config) gates() validate.Gates {
+	return validate.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
+}
+
+// cluster returns what defaults depend on.
+func (c *Config) cluster() *vmidefaults.Cluster {
+	return &vmidefaults.Cluster{Architecture: c.Architecture, MachineType: c.MachineType, MachineTypes: c.MachineTypes,
+		NetworkInterface: c.NetworkInterface, ForbidPodBridge: c.ForbidPodBridge}
+}
+
+// rules returns what the rules for specs depend on.
+func (c *Config) rules() validate.Config {
+	return validate.Config{Architecture: c.Architecture, MachineType: c.MachineType, MachineTypes: c.MachineTypes,
+		EmulatedMachines: c.EmulatedMachines, NetworkInterface: c.NetworkInterface, ForbidPodBridge: c.ForbidPodBridge,
+		NetworkBindings: c.NetworkBindings, PermittedHostDevices: c.PermittedHostDevices, FeatureGates: c.gates()}
 }
 
 const usualQGSSocket = "/var/run/tdx-qgs/qgs.socket" // KubeVirt's default
@@ -114,7 +128,7 @@ func (c *Config) architectures(spec *v1.KubeVirtConfiguration) {
 	if a.DefaultArchitecture != "" {
 		c.Architecture = a.DefaultArchitecture
 	}
-	for arch, of := range map[string]*v1.ArchSpecificConfiguration{amd64: a.Amd64, arm64: a.Arm64, s390x: a.S390x} {
+	for arch, of := range map[string]*v1.ArchSpecificConfiguration{vmidefaults.AMD64: a.Amd64, vmidefaults.ARM64: a.Arm64, vmidefaults.S390X: a.S390x} {
 		if of != nil && of.MachineType != "" {
 			c.MachineTypes[arch] = of.MachineType
 		}

@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/admit"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // sample is a VMI of template's corpus, with the other objects of its file.
@@ -100,7 +100,7 @@ func TestValidate_Corpus(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			c := s.config()
-			for _, gate := range vmirules.Needed(s.cluster.VMI) {
+			for _, gate := range validate.Needed(s.cluster.VMI) {
 				closed := c
 				closed.FeatureGates = slices.DeleteFunc(slices.Clone(c.FeatureGates), func(on string) bool { return on == gate })
 				closed.DisabledFeatureGates = []string{gate}

@@ -8,7 +8,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // defaulting is a VMI whose defaults are being set.
@@ -133,7 +133,7 @@ func defaultStatus(d *defaulting) {
 }
 
 func defaultRuntimeUser(d *defaulting) {
-	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(vmirules.Root) {
+	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(validate.Root) {
 		d.vmi.Status.RuntimeUser = runtimeUser
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
 // defaultPullPolicies treats the colon of a registry's port as that of a tag, as KubeVirt does.
@@ -28,8 +30,8 @@ func defaultPullPolicies(d *defaulting) {
 // defaultNetwork leaves a VMI without a network if the cluster's default binding cannot be used; rule pod-network rejects
 // that VMI.
 func defaultNetwork(d *defaulting) {
-	binding, usable := d.config.podBinding()
-	if !usable || !wantsPodNetwork(d.spec) {
+	binding, usable := d.config.cluster().PodBinding()
+	if !usable || !vmidefaults.WantsPodNetwork(d.spec) {
 		return
 	}
 	iface := v1.DefaultBridgeNetworkInterface()
@@ -43,7 +45,7 @@ func defaultNetwork(d *defaulting) {
 // defaultBindings sets the bridge binding on interfaces without a binding.
 func defaultBindings(d *defaulting) {
 	for i := range d.spec.Domain.Devices.Interfaces {
-		if in := &d.spec.Domain.Devices.Interfaces[i]; isBridge(in) {
+		if in := &d.spec.Domain.Devices.Interfaces[i]; vmidefaults.IsBridge(in) {
 			in.Bridge = &v1.InterfaceBridge{}
 		}
 	}
@@ -65,11 +67,11 @@ func defaultVolumeDisks(d *defaulting) {
 // defaultDiskBuses leaves one case to the converter of the domain: a CD-ROM has no bus on an architecture whose disks are
 // virtio, for which no Pod is rendered.
 func defaultDiskBuses(d *defaulting) {
-	metrics := metricsVolumes(d.spec)
+	metrics := vmidefaults.MetricsVolumes(d.spec)
 	for i := range d.spec.Domain.Devices.Disks {
 		disk := &d.spec.Domain.Devices.Disks[i]
 		v1.SetDefaults_DiskDevice(&disk.DiskDevice) // a disk without a kind is a plain disk
-		bus := busOf(disk, d.arch, metrics[disk.Name])
+		bus := vmidefaults.BusOf(disk, d.arch, metrics[disk.Name])
 		switch {
 		case disk.Disk != nil:
 			disk.Disk.Bus = bus
@@ -81,34 +83,6 @@ func defaultDiskBuses(d *defaulting) {
 	}
 }
 
-// metricsVolumes returns the names of downwardMetrics volumes.
-func metricsVolumes(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
-	metrics := map[string]bool{}
-	for i := range spec.Volumes {
-		if spec.Volumes[i].DownwardMetrics != nil {
-			metrics[spec.Volumes[i].Name] = true
-		}
-	}
-	return metrics
-}
-
-// busOf returns the bus of a disk, set or by default.
-func busOf(disk *v1.Disk, arch string, metrics bool) v1.DiskBus {
-	usual := traitsOf(arch).diskBus
-	switch {
-	case disk.LUN != nil:
-		return cmp.Or(disk.LUN.Bus, v1.DiskBusSCSI) // LUNs pass SCSI commands through
-	case disk.CDRom != nil:
-		return cmp.Or(disk.CDRom.Bus, usual)
-	case metrics:
-		usual = v1.DiskBusVirtio // the guest expects them on no other bus
-	}
-	if disk.Disk != nil {
-		return cmp.Or(disk.Disk.Bus, usual)
-	}
-	return usual
-}
-
 // defaultWatchdog sets the watchdog device of the architecture, with action reset.
 func defaultWatchdog(d *defaulting) {
 	w := d.spec.Domain.Devices.Watchdog
@@ -117,9 +91,9 @@ func defaultWatchdog(d *defaulting) {
 	}
 	if w.I6300ESB == nil && w.Diag288 == nil {
 		switch d.arch {
-		case amd64:
+		case vmidefaults.AMD64:
 			w.I6300ESB = &v1.I6300ESBWatchdog{}
-		case s390x:
+		case vmidefaults.S390X:
 			w.Diag288 = &v1.Diag288Watchdog{}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 
 // defaultLiveUpdate reserves headroom for hotplugged CPUs and memory. arm64 supports no hotplug.
 func defaultLiveUpdate(d *defaulting) {
-	if d.config.NoLiveUpdate || d.arch == arm64 {
+	if d.config.NoLiveUpdate || d.arch == vmidefaults.ARM64 {
 		return
 	}
 	room := d.config.LiveUpdate
@@ -78,5 +80,5 @@ func maxGuest(spec *v1.VirtualMachineInstanceSpec, cluster *resource.Quantity, r
 func supportsMemoryHotplug(spec *v1.VirtualMachineInstanceSpec) bool {
 	cpu := spec.Domain.CPU
 	mapped := cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil
-	return spec.Architecture == amd64 && cpu.Realtime == nil && !mapped && spec.Domain.LaunchSecurity == nil
+	return spec.Architecture == vmidefaults.AMD64 && cpu.Realtime == nil && !mapped && spec.Domain.LaunchSecurity == nil
 }

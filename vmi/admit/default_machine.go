@@ -11,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
 func defaultArchitecture(d *defaulting) {
-	d.arch = d.config.architecture(d.spec)
+	d.arch = d.config.cluster().ArchitectureOf(d.spec)
 	d.spec.Architecture = d.arch
 }
 
@@ -22,12 +24,12 @@ func defaultMachine(d *defaulting) {
 	if d.spec.Domain.Machine == nil {
 		d.spec.Domain.Machine = &v1.Machine{}
 	}
-	d.spec.Domain.Machine.Type = cmp.Or(d.spec.Domain.Machine.Type, d.config.machine(d.arch))
+	d.spec.Domain.Machine.Type = cmp.Or(d.spec.Domain.Machine.Type, d.config.cluster().MachineOf(d.arch))
 }
 
 // onPCIExpress reports whether a machine has PCIe ports for hotplug.
 func onPCIExpress(arch, machine string) bool {
-	return (arch == amd64 || arch == arm64) && (strings.Contains(machine, "q35") || strings.HasPrefix(machine, "virt"))
+	return (arch == vmidefaults.AMD64 || arch == vmidefaults.ARM64) && (strings.Contains(machine, "q35") || strings.HasPrefix(machine, "virt"))
 }
 
 // usualCPURequest is the default of the Pod's renderer.
@@ -72,30 +74,11 @@ func defaultTopology(d *defaulting) {
 
 func defaultCPUModel(d *defaulting) {
 	cpu := d.spec.Domain.CPU
-	cpu.Model = cmp.Or(cpu.Model, traitsOf(d.arch).cpuModel, d.config.CPUModel, v1.DefaultCPUModel)
-}
-
-// memoryOf returns the memory of a VMI that does not set it: the memory request, otherwise the limit, otherwise one huge
-// page, otherwise nil.
-func memoryOf(domain *v1.DomainSpec) *resource.Quantity {
-	if domain.Memory != nil && domain.Memory.Guest != nil {
-		return domain.Memory.Guest
-	}
-	for _, list := range []corev1.ResourceList{domain.Resources.Requests, domain.Resources.Limits} {
-		if q, there := list[corev1.ResourceMemory]; there && !q.IsZero() {
-			return &q
-		}
-	}
-	if domain.Memory != nil && domain.Memory.Hugepages != nil {
-		if q, err := resource.ParseQuantity(domain.Memory.Hugepages.PageSize); err == nil && !q.IsZero() {
-			return &q
-		}
-	}
-	return nil
+	cpu.Model = cmp.Or(cpu.Model, vmidefaults.TraitsOf(d.arch).CPUModel, d.config.CPUModel, v1.DefaultCPUModel)
 }
 
 func defaultMemory(d *defaulting) {
-	guest := memoryOf(&d.spec.Domain)
+	guest := vmidefaults.MemoryOf(&d.spec.Domain)
 	if guest == nil {
 		return
 	}
@@ -110,7 +93,7 @@ func defaultMemory(d *defaulting) {
 
 // defaultBootloader sets UEFI without secure boot on arm64, which has no other firmware.
 func defaultBootloader(d *defaulting) {
-	if d.arch != arm64 {
+	if d.arch != vmidefaults.ARM64 {
 		return
 	}
 	if d.spec.Domain.Firmware == nil {
@@ -123,7 +106,7 @@ func defaultBootloader(d *defaulting) {
 }
 
 func defaultACPI(d *defaulting) {
-	if !traitsOf(d.arch).noACPI {
+	if !vmidefaults.TraitsOf(d.arch).NoACPI {
 		return
 	}
 	if d.spec.Domain.Features == nil {
@@ -149,42 +132,19 @@ func defaultAPI(d *defaulting) {
 	}
 }
 
-// dependency is a Hyper-V feature that requires another one.
-type dependency struct {
-	name, on string
-	enabled  func(*v1.FeatureHyperv) bool
-	needs    func(*v1.FeatureHyperv) **v1.FeatureState
-}
-
-func on(s *v1.FeatureState) bool { return s != nil && !isFalse(s.Enabled) }
-
-// dependencies of Hyper-V features in QEMU; a feature that enables another one comes before it.
-var dependencies = []dependency{
-	{"synictimer", "synic", func(h *v1.FeatureHyperv) bool { return h.SyNICTimer != nil && on(&h.SyNICTimer.FeatureState) },
-		func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.SyNIC }},
-	{"synic", "vpindex", func(h *v1.FeatureHyperv) bool { return on(h.SyNIC) }, func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.VPIndex }},
-	{"tlbflush", "vpindex", func(h *v1.FeatureHyperv) bool { return h.TLBFlush != nil && on(&h.TLBFlush.FeatureState) },
-		func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.VPIndex }},
-	{"ipi", "vpindex", func(h *v1.FeatureHyperv) bool { return on(h.IPI) }, func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.VPIndex }},
-	{"evmcs", "vapic", func(h *v1.FeatureHyperv) bool { return on(h.EVMCS) }, func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.VAPIC }},
-}
-
-// vmx is the CPU feature that Hyper-V's evmcs requires.
-const vmx = "vmx"
-
 func defaultHyperv(d *defaulting) {
 	h := d.spec.Domain.Features.Hyperv
 	if h == nil {
 		return
 	}
-	for _, dep := range dependencies {
-		if needed := dep.needs(h); dep.enabled(h) && *needed == nil {
+	for _, dep := range vmidefaults.Dependencies {
+		if needed := dep.Needs(h); dep.Enabled(h) && *needed == nil {
 			enabled := true
 			*needed = &v1.FeatureState{Enabled: &enabled}
 		}
 	}
-	named := func(f v1.CPUFeature) bool { return f.Name == vmx }
-	if cpu := d.spec.Domain.CPU; on(h.EVMCS) && !slices.ContainsFunc(cpu.Features, named) {
-		cpu.Features = append(cpu.Features, v1.CPUFeature{Name: vmx, Policy: "require"})
+	named := func(f v1.CPUFeature) bool { return f.Name == vmidefaults.VMX }
+	if cpu := d.spec.Domain.CPU; vmidefaults.Enabled(h.EVMCS) && !slices.ContainsFunc(cpu.Features, named) {
+		cpu.Features = append(cpu.Features, v1.CPUFeature{Name: vmidefaults.VMX, Policy: "require"})
 	}
 }

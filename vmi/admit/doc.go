@@ -47,7 +47,9 @@
 //
 // # Validation
 //
-// The checks reject what KubeVirt's API server rejects, what cannot be rendered to a Pod, and what cannot be converted to a
-// domain, as far as that is known without a node. Each error has the field, the value, a reason, and a remedy in
-// parentheses. The checks do not read the cluster, such as whether a claim exists. Defaults never make a valid VMI invalid.
+// The rules for specs are those of vmi/validate, which all readers of a VMI share; this package adds those that depend on
+// who creates or changes a VMI. They reject what KubeVirt's API server rejects, what cannot be rendered to a Pod, and what
+// cannot be converted to a domain, as far as that is known without a node. Each error has the field, the value, a reason,
+// and a remedy in parentheses. The checks do not read the cluster, such as whether a claim exists. Defaults never make a
+// valid VMI invalid.
 package admit

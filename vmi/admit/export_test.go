@@ -3,16 +3,24 @@
 package admit
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Rules returns the names of all rules.
-func Rules() (all []string) {
+func Rules() []string {
+	all := []string{"common"}
+	for _, r := range validate.Rules() {
+		all = append(all, r.Name)
+	}
 	for _, r := range rules {
 		all = append(all, r.name)
 	}
-	return all
+	return slices.Compact(all)
 }
 
 // Steps returns the names of all defaults.
@@ -23,15 +31,19 @@ func Steps() (all []string) {
 	return all
 }
 
-// Check applies one rule, and the common rules.
+// Check applies the rules of a name, and the common rules.
 func Check(name string, vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
-	for i, r := range rules {
+	k := newChecker(vmi, &c)
+	for _, r := range rules {
 		if r.name == name {
-			if r.name == "common" {
-				return check(vmi, c, rules[i:i+1])
-			}
-			return check(vmi, c, []rule{r, {"common", checkCommon}})
+			r.check(k)
 		}
 	}
-	return nil
+	faults := validate.Check(vmi, c.gates())
+	for _, r := range validate.Rules() {
+		if r.Name == name {
+			faults = append(faults, r.Check(vmi, c.rules())...)
+		}
+	}
+	return append(k.errs, errorsOf(faults)...)
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
 // updateRules lists all checks of an update, which compare the VMI with its old version.
@@ -27,8 +29,7 @@ var updateRules = []struct {
 // spec is immutable for them. The control plane (Request.Privileged) may change everything, but hotplugs supported volumes
 // only.
 func ValidateUpdate(old, updated *v1.VirtualMachineInstance, c Config) field.ErrorList {
-	k := &checker{vmi: updated, spec: &updated.Spec, domain: &updated.Spec.Domain, devices: &updated.Spec.Domain.Devices, config: &c,
-		arch: c.architecture(&updated.Spec)}
+	k := newChecker(updated, &c)
 	for _, r := range updateRules {
 		r.check(k, old)
 	}
@@ -36,7 +37,7 @@ func ValidateUpdate(old, updated *v1.VirtualMachineInstance, c Config) field.Err
 }
 
 func checkSpecUnchanged(k *checker, old *v1.VirtualMachineInstance) {
-	if !k.config.Request.Privileged && !equality.Semantic.DeepEqual(old.Spec, *k.spec) {
+	if !k.config.Request.Privileged && !equality.Semantic.DeepEqual(old.Spec, k.vmi.Spec) {
 		k.forbidden(atSpec, "is immutable after creation", "recreate the VMI, or change its VirtualMachine")
 	}
 }
@@ -83,10 +84,10 @@ func checkHotpluggedVolumes(k *checker, old *v1.VirtualMachineInstance) {
 	if !k.config.Request.Privileged || old.Status.Phase == v1.VmPhaseUnset {
 		return
 	}
-	for i := range k.spec.Volumes {
-		v := &k.spec.Volumes[i]
+	for i := range k.vmi.Spec.Volumes {
+		v := &k.vmi.Spec.Volumes[i]
 		known := slices.ContainsFunc(old.Spec.Volumes, func(o v1.Volume) bool { return o.Name == v.Name })
-		if !known && !isHotpluggable(v) {
+		if !known && !vmidefaults.Hotpluggable(v) {
 			k.invalid(atVolumes.Index(i), v.Name, "cannot be hotplugged", "use a persistentVolumeClaim or dataVolume with hotpluggable, or restart the VMI")
 		}
 	}

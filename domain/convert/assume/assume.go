@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Directories in KubeVirt's launcher Pod.
@@ -38,7 +38,7 @@ func Facts(vmi *v1.VirtualMachineInstance) convert.Facts {
 	if arch := xmlspec.Arch(vmi.Spec.Architecture); arch != "" {
 		f.Arch = arch
 	}
-	f.Cluster.FeatureGates = vmirules.Needed(vmi)
+	f.Cluster.FeatureGates = validate.Needed(vmi)
 	a := assumption{vmi: vmi, Facts: &f}
 	a.firmware()
 	a.host()

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/virtloom/virtloom/internal/refguest"
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // Small returns a VirtualMachineInstance with one disk and one interface. The caller may modify it.
@@ -55,8 +55,8 @@ func AddDisk(vmi *v1.VirtualMachineInstance, name string, d v1.DiskDevice) *v1.D
 // everyGate returns the feature gates that any VMI may need.
 func everyGate() []string {
 	return []string{
-		vmirules.Sidecar, vmirules.Ignition, vmirules.HostDisk, vmirules.HostDevices, vmirules.DownwardMetrics, vmirules.SEV, vmirules.TDX,
-		vmirules.VSOCK, vmirules.VirtiofsStorage, vmirules.UtilityVolumes, vmirules.ContainerPaths, vmirules.NetworksWithDRA, vmirules.PersistentReservation,
+		validate.Sidecar, validate.Ignition, validate.HostDisk, validate.HostDevices, validate.DownwardMetrics, validate.SEV, validate.TDX,
+		validate.VSOCK, validate.VirtiofsStorage, validate.UtilityVolumes, validate.ContainerPaths, validate.NetworksWithDRA, validate.PersistentReservation,
 	}
 }
 

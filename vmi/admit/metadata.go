@@ -9,27 +9,20 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
-var metadataRules = []rule{
+// rules lists the checks of a new VMI that depend on who creates it. Those of its spec are in package validate.
+var rules = []rule{
 	{"reserved-labels", checkReservedLabels},
 	{"reserved-annotations", checkReservedAnnotations},
-	{"hook-sidecars", checkHookSidecars},
-	{"log-filters", checkLogFilters},
-	{"mesh", checkMesh},
 	{"new-status", checkNewStatus},
 }
 
-const (
-	istioInject    = "sidecar.istio.io/inject"
-	hookSidecars   = "hooks.kubevirt.io/hookSidecars"
-	reservedReason = "is reserved for the control plane"
-)
+const reservedReason = "is reserved for the control plane"
 
 func checkReservedLabels(k *checker) {
 	k.unreserved(atLabels, k.vmi.Labels, ReservedOfGuests().Labels, "remove the label")
@@ -56,32 +49,6 @@ func (k *checker) unreserved(at *field.Path, has map[string]string, reserved []s
 	}
 }
 
-func checkHookSidecars(k *checker) {
-	text, there := k.vmi.Annotations[hookSidecars]
-	if !there {
-		return
-	}
-	at := atAnnotations.Key(hookSidecars)
-	var list []map[string]any
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		k.invalid(at, text, "must be a JSON list of objects: "+err.Error(), `use a list such as [{"image": "registry.example/hook:1"}]`)
-	}
-}
-
-// checkLogFilters rejects filters that the launcher would parse as another argument.
-func checkLogFilters(k *checker) {
-	if filters := k.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
-		k.invalid(atAnnotations.Key(v1.CustomLibvirtLogFiltersAnnotation), filters, "must not begin like an argument of the launcher",
-			"use filters of libvirt, such as 3:remote 1:*")
-	}
-}
-
-func checkMesh(k *checker) {
-	if inject, there := k.vmi.Annotations[istioInject]; there {
-		k.text(atAnnotations.Key(istioInject), inject, validation.IsValidLabelValue, "use true or false: the value becomes a label")
-	}
-}
-
 // checkNewStatus rejects a status with the history of another VMI. It accepts the status that the defaults set.
 func checkNewStatus(k *checker) {
 	if k.config.Request.Privileged {
@@ -96,7 +63,7 @@ func checkNewStatus(k *checker) {
 			k.invalid(at.Child("phaseTransitionTimestamps").Index(i).Child("phase"), t.Phase, "is not supported for a new VMI", "remove the status")
 		}
 	}
-	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(vmirules.Root)) {
+	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(validate.Root)) {
 		k.invalid(at.Child("runtimeUser"), u, "is not the runtime user of this cluster", "remove the status")
 	}
 	rest.Phase, rest.PhaseTransitionTimestamps, rest.RuntimeUser = "", nil, 0

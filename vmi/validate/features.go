@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"encoding/base64"
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
-var featureRules = []rule{
-	{"hyperv", checkHyperv},
-	{"hyperv-values", checkHypervValues},
-	{"hyperv-dependencies", checkHypervDependencies},
-	{"launch-security", checkLaunchSecurity},
-	{"sev", checkSEV},
-	{"clock", checkClock},
-	{"timers", checkTimers},
+var featureRules = []Rule{
+	{"hyperv", checkHyperv, false},
+	{"hyperv-values", checkHypervValues, false},
+	{"hyperv-dependencies", checkHypervDependencies, false},
+	{"launch-security", checkLaunchSecurity, false},
+	{"sev", checkSEV, false},
+	{"clock", checkClock, false},
+	{"timers", checkTimers, false},
 }
 
 func (k *checker) hyperv() *v1.FeatureHyperv {
@@ -33,11 +34,11 @@ func checkHyperv(k *checker) {
 	if f == nil || f.HypervPassthrough == nil || !isTrue(f.HypervPassthrough.Enabled) {
 		return
 	}
-	at := atFeatures.Child("hypervPassthrough", "enabled")
+	at := atFeatures.Child("hypervPassthrough.enabled")
 	if f.Hyperv != nil {
 		k.invalid(at, true, "is mutually exclusive with single features", "remove it, or "+atFeatures.Child("hyperv").String())
 	}
-	if k.arch != amd64 {
+	if k.arch != vmidefaults.AMD64 {
 		k.invalid(at, true, "Hyper-V is not supported on "+k.arch, "remove it")
 	}
 }
@@ -52,14 +53,14 @@ func checkHypervValues(k *checker) {
 	if h == nil {
 		return
 	}
-	if k.arch != amd64 {
+	if k.arch != vmidefaults.AMD64 {
 		k.invalid(at, "{}", "Hyper-V is not supported on "+k.arch, "remove it")
 	}
 	if s := h.Spinlocks; s != nil && s.Retries != nil && *s.Retries < minSpinlockRetries {
-		k.invalid(at.Child("spinlocks", "spinlocks"), *s.Retries, "is too low", fmt.Sprintf("use at least %d", minSpinlockRetries))
+		k.invalid(at.Child("spinlocks.spinlocks"), *s.Retries, "is too low", fmt.Sprintf("use at least %d", minSpinlockRetries))
 	}
 	if v := h.VendorID; v != nil && !isFalse(v.Enabled) && (v.VendorID == "" || len(v.VendorID) > maxVendorID || strings.Contains(v.VendorID, ",")) {
-		k.invalid(at.Child("vendorid", "vendorid"), v.VendorID, "must be a valid vendor ID", fmt.Sprintf("use 1 to %d characters without a comma", maxVendorID))
+		k.invalid(at.Child("vendorid.vendorid"), v.VendorID, "must be a valid vendor ID", fmt.Sprintf("use 1 to %d characters without a comma", maxVendorID))
 	}
 }
 
@@ -68,16 +69,16 @@ func checkHypervDependencies(k *checker) {
 	if h == nil {
 		return
 	}
-	for _, dep := range dependencies {
-		if needed := *dep.needs(h); dep.enabled(h) && needed != nil && isFalse(needed.Enabled) {
-			k.invalid(at.Child(dep.on, "enabled"), false, "is required by "+dep.name, "enable it, or disable "+dep.name)
+	for _, dep := range vmidefaults.Dependencies {
+		if needed := *dep.Needs(h); dep.Enabled(h) && needed != nil && isFalse(needed.Enabled) {
+			k.invalid(at.Child(dep.On).Child("enabled"), false, "is required by "+dep.Name, "enable it, or disable "+dep.Name)
 		}
 	}
-	if k.domain.CPU == nil || !on(h.EVMCS) {
+	if k.domain.CPU == nil || !vmidefaults.Enabled(h.EVMCS) {
 		return
 	}
 	for i, f := range k.domain.CPU.Features {
-		if f.Name == vmx && (f.Policy == "disable" || f.Policy == "forbid") {
+		if f.Name == vmidefaults.VMX && (f.Policy == "disable" || f.Policy == "forbid") {
 			k.invalid(atCPU.Child("features").Index(i).Child("policy"), f.Policy, "disables a feature that evmcs requires", "use require, or disable evmcs")
 		}
 	}
@@ -90,15 +91,15 @@ func checkLaunchSecurity(k *checker) {
 	}
 	ways := chosen(alternative{"sev", s.SEV != nil}, alternative{"snp", s.SNP != nil}, alternative{"tdx", s.TDX != nil})
 	switch {
-	case k.arch == s390x && len(ways) == 0:
+	case k.arch == vmidefaults.S390X && len(ways) == 0:
 		return // secure execution has no alternatives
-	case k.arch != amd64:
+	case k.arch != vmidefaults.AMD64:
 		k.invalid(at, strings.Join(ways, ", "), "is not supported on "+k.arch, "remove it, or use amd64")
 		return
 	}
 	k.only(at, ways, "one of sev, snp and tdx")
 	if k.efi() == nil {
-		k.required(atFirmware.Child("bootloader", "efi"), "launch security requires UEFI", "set it with secureBoot: false")
+		k.required(atFirmware.Child("bootloader.efi"), "launch security requires UEFI", "set it with secureBoot: false")
 	}
 }
 
@@ -106,7 +107,7 @@ func checkSEV(k *checker) {
 	if k.domain.LaunchSecurity == nil || k.domain.LaunchSecurity.SEV == nil {
 		return
 	}
-	s, at := k.domain.LaunchSecurity.SEV, atDomain.Child("launchSecurity", "sev")
+	s, at := k.domain.LaunchSecurity.SEV, atDomain.Child("launchSecurity.sev")
 	for _, part := range []struct{ field, text string }{{"session", s.Session}, {"dhCert", s.DHCert}} {
 		if _, err := base64.StdEncoding.DecodeString(part.text); err != nil {
 			k.invalid(at.Child(part.field), part.text, "must be base64", "use the output of the tool that created the session")
@@ -132,8 +133,8 @@ func checkTimers(k *checker) {
 	if k.domain.Clock == nil || k.domain.Clock.Timer == nil {
 		return
 	}
-	t, at := k.domain.Clock.Timer, atDomain.Child("clock", "timer")
-	policy := func(at *field.Path, value string, known ...string) { oneOf(k, at.Child("tickPolicy"), value, known...) }
+	t, at := k.domain.Clock.Timer, atDomain.Child("clock.timer")
+	policy := func(at *fieldPath, value string, known ...string) { oneOf(k, at.Child("tickPolicy"), value, known...) }
 	if t.HPET != nil {
 		policy(at.Child("hpet"), string(t.HPET.TickPolicy), "delay", "catchup", "merge", "discard")
 	}
@@ -142,6 +143,6 @@ func checkTimers(k *checker) {
 	}
 	if t.RTC != nil {
 		policy(at.Child("rtc"), string(t.RTC.TickPolicy), "delay", "catchup")
-		oneOf(k, at.Child("rtc", "track"), t.RTC.Track, v1.TrackGuest, v1.TrackWall)
+		oneOf(k, at.Child("rtc.track"), t.RTC.Track, v1.TrackGuest, v1.TrackWall)
 	}
 }

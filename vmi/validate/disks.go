@@ -1,52 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"fmt"
 	"regexp"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
-var diskRules = []rule{
-	{"disk-names", checkDiskNames},
-	{"disk-volumes", checkDiskVolumes},
-	{"disk-kinds", checkDiskKinds},
-	{"disk-buses", checkDiskBuses},
-	{"disk-addresses", checkDiskAddresses},
-	{"disk-serials", checkDiskSerials},
-	{"disk-drivers", checkDiskDrivers},
-	{"block-sizes", checkBlockSizes},
-	{"boot-orders", checkBootOrders},
+var diskRules = []Rule{
+	{"disk-names", checkDiskNames, true},
+	{"disk-names", checkDiskAliases, false},
+	{"disk-volumes", checkDiskVolumes, true},
+	{"disk-volumes", checkDisklessVolumes, false},
+	{"disk-kinds", checkDiskKinds, true},
+	{"disk-kinds", checkTrays, false},
+	{"disk-buses", checkDiskBuses, true},
+	{"disk-buses", checkFittingBuses, false},
+	{"disk-addresses", checkDiskAddresses, false},
+	{"disk-serials", checkDiskSerials, false},
+	{"disk-drivers", checkDiskDrivers, false},
+	{"block-sizes", checkBlockSizes, false},
+	{"boot-orders", checkBootOrders, false},
+}
+
+func checkDiskNames(k *checker) {
+	taken := names{}
+	for i := range k.devices.Disks {
+		taken.take(k, atDisks.Index(i).Child("name"), k.devices.Disks[i].Name)
+	}
 }
 
 // diskName matches valid disk names, which become device aliases.
 var diskName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-func checkDiskNames(k *checker) {
-	taken := names{}
+func checkDiskAliases(k *checker) {
 	for i := range k.devices.Disks {
-		at, name := atDisks.Index(i).Child("name"), k.devices.Disks[i].Name
-		if !diskName.MatchString(name) {
-			k.invalid(at, name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
+		if name := k.devices.Disks[i].Name; !diskName.MatchString(name) {
+			k.invalid(atDisks.Index(i).Child("name"), name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
-		taken.take(k, at, name)
 	}
 }
 
 // checkDiskVolumes accepts a CD-ROM drive without a volume: its medium can be hotplugged.
 func checkDiskVolumes(k *checker) {
-	volumes := map[string]*v1.Volume{}
-	for i := range k.spec.Volumes {
-		volumes[k.spec.Volumes[i].Name] = &k.spec.Volumes[i]
+	if len(k.devices.Disks) == 0 {
+		return
 	}
+	volumes := volumesByName(k.spec)
+	for i := range k.devices.Disks {
+		if disk := &k.devices.Disks[i]; volumes[disk.Name] == nil && disk.CDRom == nil {
+			k.invalid(atDisks.Index(i).Child("name"), disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
+		}
+	}
+}
+
+func volumesByName(spec *v1.VirtualMachineInstanceSpec) map[string]*v1.Volume {
+	volumes := map[string]*v1.Volume{}
+	for i := range spec.Volumes {
+		volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
+	}
+	return volumes
+}
+
+// checkDisklessVolumes rejects disks of volumes that the domain cannot read as a disk.
+func checkDisklessVolumes(k *checker) {
+	volumes := volumesByName(k.spec)
 	for i := range k.devices.Disks {
 		disk, at := &k.devices.Disks[i], atDisks.Index(i).Child("name")
 		switch v := volumes[disk.Name]; {
-		case v == nil && disk.CDRom == nil:
-			k.invalid(at, disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
 		case v == nil:
 		case v.MemoryDump != nil:
 			k.invalid(at, disk.Name, "a memory dump cannot be a disk", "remove the disk")
@@ -63,29 +88,42 @@ func checkDiskKinds(k *checker) {
 		if len(kinds) > 0 { // a disk without a kind is a plain disk
 			k.only(at, kinds, "disk, lun or cdrom")
 		}
-		if d.CDRom != nil {
-			oneOf(k, at.Child("cdrom", "tray"), d.CDRom.Tray, v1.TrayStateOpen, v1.TrayStateClosed)
+	}
+}
+
+func checkTrays(k *checker) {
+	for i := range k.devices.Disks {
+		if d := &k.devices.Disks[i]; d.CDRom != nil {
+			oneOf(k, atDisks.Index(i).Child("cdrom.tray"), d.CDRom.Tray, v1.TrayStateOpen, v1.TrayStateClosed)
 		}
 	}
 }
 
+// checkDiskBuses accepts the buses of a disk for existing LUNs, which need no other Pod.
 func checkDiskBuses(k *checker) {
-	metrics := metricsVolumes(k.spec)
 	for i := range k.devices.Disks {
 		d, at := &k.devices.Disks[i], atDisks.Index(i)
 		if d.Disk != nil {
-			oneOf(k, at.Child("disk", "bus"), d.Disk.Bus, v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
-			if b := d.Disk.Bus; metrics[d.Name] && b != "" && b != v1.DiskBusVirtio {
-				k.invalid(at.Child("disk", "bus"), b, "is not supported for downward metrics", "use virtio, or remove it")
-			}
+			oneOf(k, at.Child("disk.bus"), d.Disk.Bus, v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 		}
-		if d.LUN != nil {
-			oneOf(k, at.Child("lun", "bus"), d.LUN.Bus, v1.DiskBusSCSI, v1.DiskBusVirtio)
+		if d.LUN != nil && !(k.existing && (d.LUN.Bus == v1.DiskBusSATA || d.LUN.Bus == v1.DiskBusUSB)) {
+			oneOf(k, at.Child("lun.bus"), d.LUN.Bus, v1.DiskBusSCSI, v1.DiskBusVirtio)
 		}
 		if d.CDRom != nil {
-			oneOf(k, at.Child("cdrom", "bus"), d.CDRom.Bus, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
+			oneOf(k, at.Child("cdrom.bus"), d.CDRom.Bus, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 		}
-		if bus := busOf(d, k.arch, metrics[d.Name]); bus == v1.DiskBusUSB && traitsOf(k.arch).noUSB {
+	}
+}
+
+// checkFittingBuses rejects buses that the volume or the architecture does not support.
+func checkFittingBuses(k *checker) {
+	metrics := vmidefaults.MetricsVolumes(k.spec)
+	for i := range k.devices.Disks {
+		d, at := &k.devices.Disks[i], atDisks.Index(i)
+		if d.Disk != nil && metrics[d.Name] && d.Disk.Bus != "" && d.Disk.Bus != v1.DiskBusVirtio {
+			k.invalid(at.Child("disk.bus"), d.Disk.Bus, "is not supported for downward metrics", "use virtio, or remove it")
+		}
+		if bus := vmidefaults.BusOf(d, k.arch, metrics[d.Name]); bus == v1.DiskBusUSB && vmidefaults.TraitsOf(k.arch).NoUSB {
 			k.invalid(at, bus, "USB is not supported on "+k.arch, "use virtio")
 		}
 	}
@@ -96,16 +134,16 @@ var pciForm = regexp.MustCompile(`^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-1][0-9A-Fa-f
 const pciRemedy = "use the form 0000:81:01.0"
 
 func checkDiskAddresses(k *checker) {
-	metrics := metricsVolumes(k.spec)
+	metrics := vmidefaults.MetricsVolumes(k.spec)
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i).Child("disk", "pciAddress")
+		d, at := &k.devices.Disks[i], atDisks.Index(i).Child("disk.pciAddress")
 		if d.Disk == nil || d.Disk.PciAddress == "" {
 			continue
 		}
 		if !pciForm.MatchString(d.Disk.PciAddress) {
 			k.invalid(at, d.Disk.PciAddress, "must be a PCI address", pciRemedy)
 		}
-		if busOf(d, k.arch, metrics[d.Name]) != v1.DiskBusVirtio {
+		if vmidefaults.BusOf(d, k.arch, metrics[d.Name]) != v1.DiskBusVirtio {
 			k.invalid(at, d.Disk.PciAddress, "is supported for virtio disks only", "set bus to virtio, or remove it")
 		}
 	}
@@ -145,7 +183,7 @@ const minSector = 512
 
 func checkBlockSizes(k *checker) {
 	limit := uint(2 << 20)
-	if k.arch == s390x {
+	if k.arch == vmidefaults.S390X {
 		limit = 4096
 	}
 	for i := range k.devices.Disks {
@@ -164,7 +202,7 @@ func checkBlockSizes(k *checker) {
 	}
 }
 
-func (k *checker) blockSize(at *field.Path, b *v1.CustomBlockSize, limit uint) {
+func (k *checker) blockSize(at *fieldPath, b *v1.CustomBlockSize, limit uint) {
 	for _, part := range []struct {
 		field string
 		size  uint
@@ -183,8 +221,8 @@ func (k *checker) blockSize(at *field.Path, b *v1.CustomBlockSize, limit uint) {
 
 // checkBootOrders checks disks and interfaces together, since the firmware has one boot order.
 func checkBootOrders(k *checker) {
-	taken := map[uint]*field.Path{}
-	position := func(at *field.Path, order *uint) {
+	taken := map[uint]*fieldPath{}
+	position := func(at *fieldPath, order *uint) {
 		if order == nil {
 			return
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmirules_test
+package validate_test
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 // FuzzLabelRules compares the optimized rules with those of the API server.
@@ -20,13 +20,13 @@ func FuzzLabelRules(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if got, want := vmirules.LabelValue(s), validation.IsValidLabelValue(s); !slices.Equal(got, want) {
+		if got, want := validate.LabelValue(s), validation.IsValidLabelValue(s); !slices.Equal(got, want) {
 			t.Errorf("value %q: %v, want %v", s, got, want)
 		}
-		if got, want := vmirules.LabelKey(s), validation.IsQualifiedName(s); !slices.Equal(got, want) {
+		if got, want := validate.LabelKey(s), validation.IsQualifiedName(s); !slices.Equal(got, want) {
 			t.Errorf("key %q: %v, want %v", s, got, want)
 		}
-		if vmirules.Plain(s) {
+		if validate.Plain(s) {
 			for _, rule := range []func(string) []string{
 				validation.IsDNS1123Label, validation.IsDNS1123Subdomain, validation.IsValidPortName, validation.IsHTTPHeaderName,
 				validation.IsValidLabelValue, validation.IsQualifiedName, validation.IsDNS1123SubdomainWithUnderscore,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"fmt"
@@ -12,21 +12,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
-var networkRules = []rule{
-	{"networks", checkNetworks},
-	{"network-sources", checkNetworkSources},
-	{"one-pod-network", checkOnePodNetwork},
-	{"pod-network", checkPodNetwork},
-	{"interfaces", checkInterfaces},
-	{"bindings", checkBindings},
-	{"mac-addresses", checkMACs},
-	{"cards", checkCards},
-	{"ports", checkPorts},
-	{"dhcp-options", checkDHCP},
+var networkRules = []Rule{
+	{"networks", checkNetworks, false},
+	{"network-sources", checkNetworkSources, false},
+	{"one-pod-network", checkOnePodNetwork, false},
+	{"pod-network", checkPodNetwork, false},
+	{"interfaces", checkInterfaces, false},
+	{"bindings", checkBindings, false},
+	{"mac-addresses", checkMACs, false},
+	{"cards", checkCards, false},
+	{"ports", checkPorts, true},
+	{"ports", checkPortRanges, false},
+	{"dhcp-options", checkDHCP, false},
 }
 
 // netName matches valid names of networks and interfaces: they become parts of device names and of arguments.
@@ -36,7 +38,7 @@ var netName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 type networkChecker struct{ *checker }
 
 // netNames reports names that are invalid, duplicate or without a counterpart.
-func (k networkChecker) netNames(list *field.Path, all, counterparts []string, other string) {
+func (k networkChecker) netNames(list *fieldPath, all, counterparts []string, other string) {
 	taken := names{}
 	for i, name := range all {
 		at := list.Index(i).Child("name")
@@ -78,17 +80,17 @@ func checkNetworkSources(k *checker) {
 		k.only(at, chosen(alternative{"pod", n.Pod != nil}, alternative{"multus", n.Multus != nil}, alternative{"resourceClaim", n.ResourceClaim != nil}), "pod or multus")
 		switch {
 		case n.Pod != nil:
-			networkChecker{k}.cidr(at.Child("pod", "vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
-			networkChecker{k}.cidr(at.Child("pod", "vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
+			networkChecker{k}.cidr(at.Child("pod.vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
+			networkChecker{k}.cidr(at.Child("pod.vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
 		case n.Multus != nil:
-			networkChecker{k}.attachment(at.Child("multus", "networkName"), n.Multus.NetworkName)
+			networkChecker{k}.attachment(at.Child("multus.networkName"), n.Multus.NetworkName)
 		case n.ResourceClaim != nil:
 			k.claim(at.Child("resourceClaim"), n.ResourceClaim)
 		}
 	}
 }
 
-func (k networkChecker) cidr(at *field.Path, text string, v6 bool) {
+func (k networkChecker) cidr(at *fieldPath, text string, v6 bool) {
 	if text == "" {
 		return
 	}
@@ -98,7 +100,7 @@ func (k networkChecker) cidr(at *field.Path, text string, v6 bool) {
 }
 
 // attachment reports an invalid name of a NetworkAttachmentDefinition.
-func (k networkChecker) attachment(at *field.Path, reference string) {
+func (k networkChecker) attachment(at *fieldPath, reference string) {
 	if reference == "" {
 		k.required(at, "must be set", "use the name of a NetworkAttachmentDefinition")
 		return
@@ -123,7 +125,7 @@ func checkOnePodNetwork(k *checker) {
 
 // checkPodNetwork reports that the defaults could set no network.
 func checkPodNetwork(k *checker) {
-	if binding, usable := k.config.podBinding(); !usable && wantsPodNetwork(k.spec) {
+	if binding, usable := k.config.cluster().PodBinding(); !usable && vmidefaults.WantsPodNetwork(k.spec) {
 		k.required(atInterfaces, fmt.Sprintf("the cluster's default binding %s is not permitted for the Pod network", binding),
 			"set networks and interfaces, or set "+atDevices.Child("autoattachPodInterface").String()+" to false")
 	}
@@ -137,8 +139,6 @@ func bindings(i *v1.Interface) []string {
 		alternative{"passt", i.DeprecatedPasst != nil},
 	)
 }
-
-func isBridge(i *v1.Interface) bool { return i.Bridge != nil || len(bindings(i)) == 0 }
 
 func checkBindings(k *checker) {
 	onPod, networks := map[string]bool{}, map[string]bool{}
@@ -158,7 +158,7 @@ func checkBindings(k *checker) {
 }
 
 // binding checks the binding of an interface, by default a bridge.
-func (k networkChecker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
+func (k networkChecker) binding(at *fieldPath, in *v1.Interface, onPod, known bool) {
 	switch {
 	case in.DeprecatedSlirp != nil || in.DeprecatedMacvtap != nil || in.DeprecatedPasst != nil:
 		k.forbidden(at, "was removed from KubeVirt", "use masquerade, bridge or passtBinding")
@@ -166,7 +166,7 @@ func (k networkChecker) binding(at *field.Path, in *v1.Interface, onPod, known b
 		k.plugin(at.Child("name"), in.Binding.Name)
 	case in.SRIOV != nil && onPod:
 		k.invalid(at, "{}", "is supported for multus networks only", "use masquerade")
-	case isBridge(in) && onPod && k.config.ForbidPodBridge:
+	case vmidefaults.IsBridge(in) && onPod && k.config.ForbidPodBridge:
 		k.forbidden(at, "the cluster does not permit bridge binding on the Pod network", "use masquerade")
 	case known && !onPod:
 		k.secondary(at, in)
@@ -174,13 +174,13 @@ func (k networkChecker) binding(at *field.Path, in *v1.Interface, onPod, known b
 }
 
 // secondary reports bindings with address translation, which only the Pod network supports.
-func (k networkChecker) secondary(at *field.Path, in *v1.Interface) {
+func (k networkChecker) secondary(at *fieldPath, in *v1.Interface) {
 	if in.Masquerade != nil || in.PasstBinding != nil {
 		k.invalid(at, "{}", "is supported for the Pod network only", "use bridge, or change the network to pod")
 	}
 }
 
-func (k networkChecker) plugin(at *field.Path, name string) {
+func (k networkChecker) plugin(at *fieldPath, name string) {
 	if _, registered := k.config.NetworkBindings[name]; !registered {
 		k.invalid(at, name, "network binding plugin is not registered", "register it in spec.configuration.network.binding of the KubeVirt object")
 	}
@@ -240,7 +240,12 @@ func checkPorts(k *checker) {
 				taken.take(k, at.Child("name"), p.Name)
 			}
 		}
-		list = atInterfaces.Index(i).Child("portRanges")
+	}
+}
+
+func checkPortRanges(k *checker) {
+	for i := range k.devices.Interfaces {
+		in, list := &k.devices.Interfaces[i], atInterfaces.Index(i).Child("portRanges")
 		if len(in.PortRanges) > 0 && (len(in.Ports) > 0 || in.Masquerade == nil) {
 			k.invalid(list, len(in.PortRanges), "require masquerade and no ports", "list the ports in ports")
 		}
@@ -254,7 +259,7 @@ func checkPorts(k *checker) {
 	}
 }
 
-func (k networkChecker) port(at *field.Path, port int32) {
+func (k networkChecker) port(at *fieldPath, port int32) {
 	if port < 1 || port > math.MaxUint16 {
 		k.invalid(at, port, "must be a valid port number", "use 1 to 65535")
 	}

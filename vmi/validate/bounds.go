@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmirules
+package validate
 
 import (
 	"encoding/json"
@@ -81,7 +81,7 @@ func Bounds(vmi *v1.VirtualMachineInstance) (faults []Fault) {
 	excess := func(field string, n, most int, unit string) {
 		if n > most {
 			faults = append(faults, Fault{
-				Kind: Excess, Field: field, Value: fmt.Sprintf("%d%s", n, unit), Reason: fmt.Sprintf("exceeds the maximum of %d", most),
+				Kind: Excess, Field: field, Value: brief(fmt.Sprintf("%d%s", n, unit)), Reason: fmt.Sprintf("exceeds the maximum of %d", most),
 				Remedy: fmt.Sprintf("use at most %d", most),
 			})
 		}

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmirules
+package validate
 
 import (
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -42,8 +40,8 @@ func Values(vmi *v1.VirtualMachineInstance) []Fault {
 
 type values struct{ faults []Fault }
 
-func (v *values) add(field, value, reason, remedy string) {
-	v.faults = append(v.faults, Fault{Kind: Impossible, Field: field, Value: value, Reason: reason, Remedy: remedy})
+func (v *values) add(field string, value brief, reason, remedy string) {
+	v.faults = append(v.faults, Fault{Kind: Invalid, Field: field, Value: value, Reason: reason, Remedy: remedy})
 }
 
 // bytes rejects an amount of memory or of a disk outside of the supported range. Lower limits of a purpose belong to the
@@ -52,11 +50,11 @@ func (v *values) bytes(field string, q *resource.Quantity) {
 	switch {
 	case q == nil:
 	case q.Sign() < 0:
-		v.add(field, q.String(), "must not be negative", "use a positive amount")
+		v.add(field, brief(q.String()), "must not be negative", "use a positive amount")
 	case q.CmpInt64(MaxBytes) > 0:
-		v.add(field, q.String(), "exceeds the maximum of "+maxBytesText, "use an amount that a node can have")
+		v.add(field, brief(q.String()), "exceeds the maximum of "+maxBytesText, "use an amount that a node can have")
 	case q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0:
-		v.add(field, q.String(), "must be a whole number of bytes", "use a whole number such as "+resource.NewQuantity(q.Value(), q.Format).String())
+		v.add(field, brief(q.String()), "must be a whole number of bytes", "use a whole number such as "+resource.NewQuantity(q.Value(), q.Format).String())
 	}
 }
 
@@ -74,7 +72,7 @@ func (v *values) memory(d *v1.DomainSpec) {
 		const field = "spec.domain.memory.hugepages.pageSize"
 		size, err := resource.ParseQuantity(h.PageSize)
 		if err != nil || size.Sign() <= 0 {
-			v.add(field, brief(h.PageSize), "must be a positive size", "use a page size of the nodes, such as 2Mi or 1Gi")
+			v.add(field, shorten(h.PageSize), "must be a positive size", "use a page size of the nodes, such as 2Mi or 1Gi")
 			return
 		}
 		v.bytes(field, &size)
@@ -82,7 +80,7 @@ func (v *values) memory(d *v1.DomainSpec) {
 }
 
 func (v *values) resources(field string, list corev1.ResourceList) {
-	for _, name := range slices.Sorted(maps.Keys(list)) {
+	for _, name := range sortedKeys(list) {
 		q, at := list[name], field+"["+string(name)+"]"
 		switch name {
 		case corev1.ResourceMemory:
@@ -94,9 +92,9 @@ func (v *values) resources(field string, list corev1.ResourceList) {
 		}
 		switch {
 		case q.Sign() < 0:
-			v.add(at, q.String(), "must not be negative", "use a positive amount")
+			v.add(at, brief(q.String()), "must not be negative", "use a positive amount")
 		case q.CmpInt64(most) > 0:
-			v.add(at, q.String(), "exceeds the maximum of "+text, "use an amount that a node can have")
+			v.add(at, brief(q.String()), "exceeds the maximum of "+text, "use an amount that a node can have")
 		}
 	}
 }
@@ -110,7 +108,7 @@ func (v *values) volume(i int, s *v1.VolumeSource) {
 		v.bytes(at("hostDisk.capacity"), &s.HostDisk.Capacity)
 	}
 	if h := s.HostDisk; h != nil && (!absolute(h.Path) || path.Dir(h.Path) == "/") {
-		v.add(at("hostDisk.path"), brief(h.Path), "must be a clean absolute path of a file in a folder", "use a path like /srv/disks/vm.img")
+		v.add(at("hostDisk.path"), shorten(h.Path), "must be a clean absolute path of a file in a folder", "use a path like /srv/disks/vm.img")
 	}
 	if c := s.ContainerDisk; c != nil {
 		v.image(at("containerDisk.image"), c.Image)
@@ -124,7 +122,7 @@ func (v *values) volume(i int, s *v1.VolumeSource) {
 	if d := s.DownwardAPI; d != nil {
 		for j := range d.Fields {
 			if p := d.Fields[j].Path; !relative(p) {
-				v.add(at(fmt.Sprintf("downwardAPI.fields[%d].path", j)), brief(p), "must be a clean relative path", "use the name of a file in the volume, such as labels")
+				v.add(at(fmt.Sprintf("downwardAPI.fields[%d].path", j)), shorten(p), "must be a clean relative path", "use the name of a file in the volume, such as labels")
 			}
 		}
 	}
@@ -136,7 +134,7 @@ func (v *values) kernel(fw *v1.Firmware) {
 	}
 	const at = "spec.domain.firmware.kernelBoot."
 	if n := len(fw.KernelBoot.KernelArgs); n > maxKernelArgs {
-		v.add(at+"kernelArgs", fmt.Sprintf("%d bytes", n), fmt.Sprintf("exceeds the maximum of %d", maxKernelArgs), "shorten the arguments")
+		v.add(at+"kernelArgs", brief(fmt.Sprintf("%d bytes", n)), fmt.Sprintf("exceeds the maximum of %d", maxKernelArgs), "shorten the arguments")
 	}
 	c := fw.KernelBoot.Container
 	if c == nil {
@@ -153,14 +151,14 @@ func (v *values) kernel(fw *v1.Firmware) {
 
 func (v *values) image(field, reference string) {
 	if n := len(reference); n > maxImage {
-		v.add(field, fmt.Sprintf("%d characters", n), fmt.Sprintf("exceeds the maximum of %d", maxImage), "use a shorter image reference")
+		v.add(field, brief(fmt.Sprintf("%d characters", n)), fmt.Sprintf("exceeds the maximum of %d", maxImage), "use a shorter image reference")
 	}
 }
 
 // absolute rejects anything but a clean path of a file from the root of its file system.
 func (v *values) absolute(field, p, example string) {
 	if !absolute(p) {
-		v.add(field, brief(p), "must be a clean absolute path", "use a path such as "+example)
+		v.add(field, shorten(p), "must be a clean absolute path", "use a path such as "+example)
 	}
 }
 

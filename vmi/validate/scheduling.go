@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
-	"maps"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -14,23 +14,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-var schedulingRules = []rule{
-	{"node-selector", checkNodeSelector},
-	{"tolerations", checkTolerations},
-	{"spread", checkSpread},
-	{"node-affinity", checkNodeAffinity},
-	{"pod-affinity", checkPodAffinity},
+var schedulingRules = []Rule{
+	{"node-selector", checkNodeSelector, true},
+	{"tolerations", checkTolerations, true},
+	{"spread", checkSpread, true},
+	{"node-affinity", checkNodeAffinity, true},
+	{"pod-affinity", checkPodAffinity, true},
 }
 
 // schedulingChecker validates what the scheduler reads.
 type schedulingChecker struct{ *checker }
 
 func checkNodeSelector(k *checker) {
-	at := atSpec.Child("nodeSelector")
-	for _, key := range slices.Sorted(maps.Keys(k.spec.NodeSelector)) {
-		k.text(at, key, validation.IsQualifiedName, useKey)
-		k.text(at.Key(key), k.spec.NodeSelector[key], validation.IsValidLabelValue, useLabel)
-	}
+	k.labels(atSpec.Child("nodeSelector"), k.spec.NodeSelector)
 }
 
 func checkTolerations(k *checker) {
@@ -40,7 +36,7 @@ func checkTolerations(k *checker) {
 			k.invalid(at.Child("operator"), t.Operator, "requires a key", "use Exists to tolerate everything, or set a key")
 		}
 		if t.Key != "" {
-			k.text(at.Child("key"), t.Key, validation.IsQualifiedName, useKey)
+			k.text(at.Child("key"), t.Key, LabelKey, useKey)
 		}
 		oneOf(k, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
 		schedulingChecker{k}.tolerated(at.Child("value"), t)
@@ -51,10 +47,10 @@ func checkTolerations(k *checker) {
 	}
 }
 
-func (k schedulingChecker) tolerated(at *field.Path, t *corev1.Toleration) {
+func (k schedulingChecker) tolerated(at *fieldPath, t *corev1.Toleration) {
 	switch t.Operator {
 	case "", corev1.TolerationOpEqual:
-		k.text(at, t.Value, validation.IsValidLabelValue, useLabel)
+		k.text(at, t.Value, LabelValue, useLabel)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
 			k.invalid(at, t.Value, "must be empty for operator Exists", "remove it, or use Equal")
@@ -67,12 +63,13 @@ func (k schedulingChecker) tolerated(at *field.Path, t *corev1.Toleration) {
 }
 
 func checkSpread(k *checker) {
-	for i := range k.spec.TopologySpreadConstraints {
+	all := k.spec.TopologySpreadConstraints
+	for i := range all {
 		c, at := &k.spec.TopologySpreadConstraints[i], atSpec.Child("topologySpreadConstraints").Index(i)
 		if c.MaxSkew < 1 {
 			k.invalid(at.Child("maxSkew"), c.MaxSkew, "must be positive", "use 1 or more")
 		}
-		k.text(at.Child("topologyKey"), c.TopologyKey, validation.IsQualifiedName, "use a label of nodes, such as topology.kubernetes.io/zone")
+		k.text(at.Child("topologyKey"), c.TopologyKey, LabelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
 		if w := c.WhenUnsatisfiable; w == "" {
 			k.required(at.Child("whenUnsatisfiable"), "must be set", "use DoNotSchedule or ScheduleAnyway")
 		} else {
@@ -81,15 +78,45 @@ func checkSpread(k *checker) {
 		if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
 			k.invalid(at.Child("minDomains"), *c.MinDomains, "must be positive and requires DoNotSchedule", "use 1 or more, with DoNotSchedule")
 		}
+		if slices.ContainsFunc(all[:i], func(o corev1.TopologySpreadConstraint) bool {
+			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
+		}) {
+			k.invalid(at, c.TopologyKey+", "+string(c.WhenUnsatisfiable), "duplicates another constraint", "keep one of them")
+		}
+		for _, policy := range []struct {
+			field string
+			value *corev1.NodeInclusionPolicy
+		}{{"nodeAffinityPolicy", c.NodeAffinityPolicy}, {"nodeTaintsPolicy", c.NodeTaintsPolicy}} {
+			if policy.value != nil {
+				oneOf(k, at.Child(policy.field), *policy.value, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+			}
+		}
 		schedulingChecker{k}.selector(at.Child("labelSelector"), c.LabelSelector)
+		schedulingChecker{k}.extended(at.Child("labelSelector"), c.LabelSelector, len(c.MatchLabelKeys))
+	}
+}
+
+// extended reports label keys that extend no selector.
+func (k schedulingChecker) extended(at *fieldPath, s *metav1.LabelSelector, keys int) {
+	if s == nil && keys > 0 {
+		k.required(at, "must be set with matchLabelKeys or mismatchLabelKeys", "add the selector, or remove the keys")
 	}
 }
 
 // selector reports the errors of Kubernetes' validation of a label selector.
-func (k schedulingChecker) selector(at *field.Path, s *metav1.LabelSelector) {
-	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at) {
-		err.Detail += " (correct the selector, or remove it)"
-		k.errs = append(k.errs, err)
+func (k schedulingChecker) selector(at *fieldPath, s *metav1.LabelSelector) {
+	if s == nil {
+		return
+	}
+	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, field.NewPath(at.String())) {
+		f := Fault{Field: err.Field, Value: err.BadValue, Reason: err.Detail, Remedy: "correct the selector, or remove it"}
+		switch err.Type {
+		case field.ErrorTypeRequired:
+			f.Kind, f.Value = Required, nil
+		case field.ErrorTypeForbidden:
+			f.Kind, f.Value = Forbidden, nil
+		}
+		k.faults = append(k.faults, f)
 	}
 }
 
@@ -97,14 +124,15 @@ func checkNodeAffinity(k *checker) {
 	if k.spec.Affinity == nil || k.spec.Affinity.NodeAffinity == nil {
 		return
 	}
-	a, at := k.spec.Affinity.NodeAffinity, atSpec.Child("affinity", "nodeAffinity")
+	a, at := k.spec.Affinity.NodeAffinity, atSpec.Child("affinity.nodeAffinity")
 	if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
 		if len(r.NodeSelectorTerms) == 0 {
 			k.required(at, "must not be empty", "add a term, or remove the affinity")
 		}
 		for i := range r.NodeSelectorTerms {
 			schedulingChecker{k}.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
+			schedulingChecker{k}.nodeValues(at.Index(i), &r.NodeSelectorTerms[i])
 		}
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
@@ -114,16 +142,16 @@ func checkNodeAffinity(k *checker) {
 	}
 }
 
-func (k schedulingChecker) weight(at *field.Path, weight int32) {
+func (k schedulingChecker) weight(at *fieldPath, weight int32) {
 	if weight < 1 || weight > 100 {
 		k.invalid(at.Child("weight"), weight, "is out of range", "use 1 to 100")
 	}
 }
 
-func (k schedulingChecker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
+func (k schedulingChecker) nodeTerm(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		r, at := &t.MatchExpressions[i], at.Child("matchExpressions").Index(i)
-		k.text(at.Child("key"), r.Key, validation.IsQualifiedName, useKey)
+		k.text(at.Child("key"), r.Key, LabelKey, useKey)
 		n, fits := len(r.Values), true
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -139,22 +167,46 @@ func (k schedulingChecker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) 
 			k.invalid(at.Child("values"), n, "is not a valid number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
 		}
 	}
+	k.nodeFields(at, t)
+}
+
+// nodeFields reports conditions on fields of nodes that the API server does not support.
+func (k schedulingChecker) nodeFields(at *fieldPath, t *corev1.NodeSelectorTerm) {
+	for i := range t.MatchFields {
+		r, at := &t.MatchFields[i], at.Child("matchFields").Index(i)
+		if r.Key != "metadata.name" {
+			k.invalid(at.Child("key"), r.Key, "field is not supported", "use metadata.name")
+		}
+		if (r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn) || len(r.Values) != 1 {
+			k.invalid(at, r.Operator, fmt.Sprintf("with %d values is not supported for fields", len(r.Values)), "use In or NotIn with one name")
+		}
+	}
+}
+
+// nodeValues checks the values of a required term. Those of a preferred one may be invalid: it then prefers nothing.
+func (k schedulingChecker) nodeValues(at *fieldPath, t *corev1.NodeSelectorTerm) {
+	for i := range t.MatchExpressions {
+		for j, value := range t.MatchExpressions[i].Values {
+			k.text(at.Child("matchExpressions").Index(i).Child("values").Index(j), value, LabelValue, useLabel)
+		}
+	}
 }
 
 func checkPodAffinity(k *checker) {
 	if a := k.spec.Affinity; a != nil && a.PodAffinity != nil {
-		schedulingChecker{k}.podTerms(atSpec.Child("affinity", "podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.Child("affinity.podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := k.spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		schedulingChecker{k}.podTerms(atSpec.Child("affinity", "podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.Child("affinity.podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
-func (k schedulingChecker) podTerms(at *field.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-	term := func(at *field.Path, t *corev1.PodAffinityTerm) {
-		k.text(at.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName, "use a label of nodes, such as kubernetes.io/hostname")
+func (k schedulingChecker) podTerms(at *fieldPath, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	term := func(at *fieldPath, t *corev1.PodAffinityTerm) {
+		k.text(at.Child("topologyKey"), t.TopologyKey, LabelKey, "use a label of nodes, such as kubernetes.io/hostname")
 		k.selector(at.Child("labelSelector"), t.LabelSelector)
 		k.selector(at.Child("namespaceSelector"), t.NamespaceSelector)
+		k.extended(at.Child("labelSelector"), t.LabelSelector, len(t.MatchLabelKeys)+len(t.MismatchLabelKeys))
 		for i, namespace := range t.Namespaces {
 			k.text(at.Child("namespaces").Index(i), namespace, validation.IsDNS1123Label, useDNSLabel)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmirules_test
+package validate_test
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/virtloom/virtloom/internal/vmirules"
+	"github.com/virtloom/virtloom/vmi/validate"
 )
 
 func parse(t *testing.T, text string) *v1.VirtualMachineInstance {
@@ -29,32 +29,32 @@ func devices(text string) string { return "{spec: {domain: {devices: {" + text +
 
 // gatedGuests has a VMI for each gated field.
 var gatedGuests = []struct{ guest, gate, field string }{
-	{"{metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[]'}}}", vmirules.Sidecar, "metadata.annotations[hooks.kubevirt.io/hookSidecars]"},
-	{"{metadata: {annotations: {kubevirt.io/ignitiondata: ''}}}", vmirules.Ignition, "metadata.annotations[kubevirt.io/ignitiondata]"},
-	{"{spec: {volumes: [{name: a}, {name: b, hostDisk: {path: /etc/kubernetes/pki/ca.key, type: Disk}}]}}", vmirules.HostDisk, "spec.volumes[1].hostDisk"},
-	{"{spec: {volumes: [{name: b, downwardMetrics: {}}]}}", vmirules.DownwardMetrics, "spec.volumes[0].downwardMetrics"},
-	{devices("downwardMetrics: {}"), vmirules.DownwardMetrics, "spec.domain.devices.downwardMetrics"},
-	{"{spec: {volumes: [{name: b, containerPath: {path: /etc}}]}}", vmirules.ContainerPaths, "spec.volumes[0].containerPath"},
-	{"{spec: {volumes: [{name: b, dataVolume: {name: c}}], domain: {devices: {filesystems: [{name: b, virtiofs: {}}]}}}}", vmirules.VirtiofsStorage, "spec.domain.devices.filesystems[0].name"},
-	{"{spec: {utilityVolumes: [{name: b, claimName: c}]}}", vmirules.UtilityVolumes, "spec.utilityVolumes[0]"},
-	{devices("hostDevices: [{name: a, deviceName: x/y}]"), vmirules.HostDevices, "spec.domain.devices.hostDevices[0]"},
-	{devices("gpus: [{name: a, claimName: c}]"), vmirules.GPUsWithDRA, "spec.domain.devices.gpus[0].claimName"},
-	{"{spec: {networks: [{name: a, resourceClaim: {claimName: c}}]}}", vmirules.NetworksWithDRA, "spec.networks[0].resourceClaim"},
-	{devices("disks: [{name: a, lun: {reservation: true}}]"), vmirules.PersistentReservation, "spec.domain.devices.disks[0].lun.reservation"},
-	{devices("autoattachVSOCK: true"), vmirules.VSOCK, "spec.domain.devices.autoattachVSOCK"},
-	{"{spec: {domain: {launchSecurity: {sev: {}}}}}", vmirules.SEV, "spec.domain.launchSecurity.sev"},
-	{"{spec: {domain: {launchSecurity: {snp: {}}}}}", vmirules.SEV, "spec.domain.launchSecurity.snp"},
-	{"{spec: {domain: {launchSecurity: {tdx: {}}}}}", vmirules.TDX, "spec.domain.launchSecurity.tdx"},
+	{"{metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[]'}}}", validate.Sidecar, "metadata.annotations[hooks.kubevirt.io/hookSidecars]"},
+	{"{metadata: {annotations: {kubevirt.io/ignitiondata: ''}}}", validate.Ignition, "metadata.annotations[kubevirt.io/ignitiondata]"},
+	{"{spec: {volumes: [{name: a}, {name: b, hostDisk: {path: /etc/kubernetes/pki/ca.key, type: Disk}}]}}", validate.HostDisk, "spec.volumes[1].hostDisk"},
+	{"{spec: {volumes: [{name: b, downwardMetrics: {}}]}}", validate.DownwardMetrics, "spec.volumes[0].downwardMetrics"},
+	{devices("downwardMetrics: {}"), validate.DownwardMetrics, "spec.domain.devices.downwardMetrics"},
+	{"{spec: {volumes: [{name: b, containerPath: {path: /etc}}]}}", validate.ContainerPaths, "spec.volumes[0].containerPath"},
+	{"{spec: {volumes: [{name: b, dataVolume: {name: c}}], domain: {devices: {filesystems: [{name: b, virtiofs: {}}]}}}}", validate.VirtiofsStorage, "spec.domain.devices.filesystems[0].name"},
+	{"{spec: {utilityVolumes: [{name: b, claimName: c}]}}", validate.UtilityVolumes, "spec.utilityVolumes[0]"},
+	{devices("hostDevices: [{name: a, deviceName: x/y}]"), validate.HostDevices, "spec.domain.devices.hostDevices[0]"},
+	{devices("gpus: [{name: a, claimName: c}]"), validate.GPUsWithDRA, "spec.domain.devices.gpus[0].claimName"},
+	{"{spec: {networks: [{name: a, resourceClaim: {claimName: c}}]}}", validate.NetworksWithDRA, "spec.networks[0].resourceClaim"},
+	{devices("disks: [{name: a, lun: {reservation: true}}]"), validate.PersistentReservation, "spec.domain.devices.disks[0].lun.reservation"},
+	{devices("autoattachVSOCK: true"), validate.VSOCK, "spec.domain.devices.autoattachVSOCK"},
+	{"{spec: {domain: {launchSecurity: {sev: {}}}}}", validate.SEV, "spec.domain.launchSecurity.sev"},
+	{"{spec: {domain: {launchSecurity: {snp: {}}}}}", validate.SEV, "spec.domain.launchSecurity.snp"},
+	{"{spec: {domain: {launchSecurity: {tdx: {}}}}}", validate.TDX, "spec.domain.launchSecurity.tdx"},
 }
 
 func TestGates_Disabled(t *testing.T) {
 	for _, g := range gatedGuests {
 		vmi := parse(t, g.guest)
-		faults := vmirules.Closed(vmi, vmirules.Gates{Off: []string{g.gate}})
-		if len(faults) != 1 || faults[0].Field != g.field || faults[0].Kind != vmirules.Gated || !strings.Contains(faults[0].Reason, g.gate) {
+		faults := validate.Closed(vmi, validate.Gates{Off: []string{g.gate}})
+		if len(faults) != 1 || faults[0].Field != g.field || faults[0].Kind != validate.Gated || !strings.Contains(faults[0].Reason, g.gate) {
 			t.Errorf("%s: %+v, want one for %s", g.guest, faults, g.field)
 		}
-		if needed := vmirules.Needed(vmi); !slices.Equal(needed, []string{g.gate}) {
+		if needed := validate.Needed(vmi); !slices.Equal(needed, []string{g.gate}) {
 			t.Errorf("%s: needs %q", g.guest, needed)
 		}
 	}
@@ -62,16 +62,16 @@ func TestGates_Disabled(t *testing.T) {
 
 func TestGates_Enabled(t *testing.T) {
 	for _, g := range gatedGuests {
-		if faults := vmirules.Closed(parse(t, g.guest), vmirules.Gates{On: []string{g.gate}, Off: []string{g.gate}}); len(faults) > 0 {
+		if faults := validate.Closed(parse(t, g.guest), validate.Gates{On: []string{g.gate}, Off: []string{g.gate}}); len(faults) > 0 {
 			t.Errorf("%s: %+v", g.guest, faults)
 		}
 	}
 	claims := devices("hostDevices: [{name: a, claimName: c}]")
-	faults := vmirules.Closed(parse(t, claims), vmirules.Gates{On: []string{vmirules.HostDevices}, Off: []string{vmirules.HostDevicesWithDRA}})
+	faults := validate.Closed(parse(t, claims), validate.Gates{On: []string{validate.HostDevices}, Off: []string{validate.HostDevicesWithDRA}})
 	if len(faults) != 1 || faults[0].Field != "spec.domain.devices.hostDevices[0].claimName" {
 		t.Errorf("%+v", faults)
 	}
-	if faults := vmirules.Closed(parse(t, claims), vmirules.Gates{On: []string{vmirules.HostDevices}}); len(faults) > 0 {
+	if faults := validate.Closed(parse(t, claims), validate.Gates{On: []string{validate.HostDevices}}); len(faults) > 0 {
 		t.Errorf("on by default: %+v", faults)
 	}
 }
@@ -79,19 +79,19 @@ func TestGates_Enabled(t *testing.T) {
 func TestBounds_Exceeded(t *testing.T) {
 	vmi := parse(t, "{}")
 	disk := func(i int) v1.Disk { return v1.Disk{Name: fmt.Sprintf("d%d", i)} }
-	for i := range vmirules.MaxDevices {
+	for i := range validate.MaxDevices {
 		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk(i))
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{VolumeSource: v1.VolumeSource{HostDisk: &v1.HostDisk{Path: ".."}}})
 	}
-	if faults := vmirules.Bounds(vmi); len(faults) > 0 {
+	if faults := validate.Bounds(vmi); len(faults) > 0 {
 		t.Errorf("as many as there may be: %+v", faults)
 	}
-	if faults := vmirules.Check(vmi, vmirules.Gates{}); len(faults) != 2*vmirules.MaxDevices {
+	if faults := validate.Check(vmi, validate.Gates{}); len(faults) != 2*validate.MaxDevices {
 		t.Errorf("%d faults of host disks", len(faults))
 	}
 	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, disk(-1))
-	faults := vmirules.Check(vmi, vmirules.Gates{})
-	if len(faults) != 1 || faults[0].Field != "spec.domain.devices.disks" || faults[0].Kind != vmirules.Excess {
+	faults := validate.Check(vmi, validate.Gates{})
+	if len(faults) != 1 || faults[0].Field != "spec.domain.devices.disks" || faults[0].Kind != validate.Excess {
 		t.Errorf("one more: %+v", faults)
 	}
 }
@@ -101,10 +101,10 @@ func TestBounds_Texts(t *testing.T) {
 	for field, vmi := range map[string]string{
 		"metadata.annotations": "{metadata: {annotations: {a: " + long + "}}}",
 		"metadata.labels":      "{metadata: {labels: {a: " + long + "}}}",
-		"metadata.annotations[hooks.kubevirt.io/hookSidecars]": "{metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[" + strings.TrimSuffix(strings.Repeat("{},", vmirules.MaxSidecars+1), ",") + "]'}}}",
-		"spec.volumes[0].downwardAPI.fields":                   "{spec: {volumes: [{name: a, downwardAPI: {fields: [" + strings.Repeat("{path: a},", vmirules.MaxTerms+1) + "]}}]}}",
+		"metadata.annotations[hooks.kubevirt.io/hookSidecars]": "{metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[" + strings.TrimSuffix(strings.Repeat("{},", validate.MaxSidecars+1), ",") + "]'}}}",
+		"spec.volumes[0].downwardAPI.fields":                   "{spec: {volumes: [{name: a, downwardAPI: {fields: [" + strings.Repeat("{path: a},", validate.MaxTerms+1) + "]}}]}}",
 	} {
-		faults := vmirules.Bounds(parse(t, vmi))
+		faults := validate.Bounds(parse(t, vmi))
 		if len(faults) != 1 || faults[0].Field != field {
 			t.Errorf("%s: %+v", field, faults)
 		}
@@ -155,7 +155,7 @@ var badValues = map[string]string{
 
 func TestValues_Invalid(t *testing.T) {
 	for guest, field := range badValues {
-		faults := vmirules.Values(parse(t, guest))
+		faults := validate.Values(parse(t, guest))
 		if len(faults) != 1 || faults[0].Field != field || faults[0].Remedy == "" {
 			t.Errorf("%.120s: %+v, want one for %s", guest, faults, field)
 		}
@@ -174,7 +174,7 @@ func TestValues_Valid(t *testing.T) {
 	vmi.Spec.Domain.Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("1Gi"), "x/y": resource.MustParse("2"),
 	}
-	if faults := vmirules.Values(vmi); len(faults) > 0 {
+	if faults := validate.Values(vmi); len(faults) > 0 {
 		t.Errorf("%+v", faults)
 	}
 }

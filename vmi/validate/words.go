@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vmirules
+package validate
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -75,3 +77,22 @@ func Plain(s string) bool {
 }
 
 func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
+
+// sortedKeys returns the keys of maps, each once.
+func sortedKeys[M ~map[K]V, K cmp.Ordered, V any](lists ...M) []K {
+	n := 0
+	for _, list := range lists {
+		n += len(list)
+	}
+	if n == 0 {
+		return nil
+	}
+	keys := make([]K, 0, n)
+	for _, list := range lists {
+		for key := range list {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

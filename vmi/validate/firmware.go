@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"regexp"
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
-var firmwareRules = []rule{
-	{"firmware-uuid", checkFirmwareUUID},
-	{"firmware-serial", checkFirmwareSerial},
-	{"bootloader", checkBootloader},
-	{"secure-boot", checkSecureBoot},
-	{"kernel-boot", checkKernelBoot},
-	{"acpi-tables", checkACPITables},
+var firmwareRules = []Rule{
+	{"firmware-uuid", checkFirmwareUUID, false},
+	{"firmware-serial", checkFirmwareSerial, false},
+	{"bootloader", checkBootloader, false},
+	{"secure-boot", checkSecureBoot, false},
+	{"kernel-boot", checkKernelBoot, true},
+	{"kernel-boot", checkKernelArgs, false},
+	{"acpi-tables", checkACPITables, false},
 }
 
 var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
@@ -54,9 +57,9 @@ func checkBootloader(k *checker) {
 	switch efi := k.efi() != nil; {
 	case efi && bios:
 		k.invalid(at, "bios, efi", "must specify one alternative, not 2", "keep one")
-	case efi && k.arch == s390x:
+	case efi && k.arch == vmidefaults.S390X:
 		k.invalid(at.Child("efi"), "{}", "UEFI is not supported on s390x", "remove it")
-	case bios && k.arch == arm64:
+	case bios && k.arch == vmidefaults.ARM64:
 		k.invalid(at.Child("bios"), "{}", "BIOS is not supported on arm64", "use efi with secureBoot: false")
 	}
 }
@@ -72,31 +75,37 @@ func checkSecureBoot(k *checker) {
 	if efi == nil || isFalse(efi.SecureBoot) {
 		return
 	}
-	at := atFirmware.Child("bootloader", "efi", "secureBoot")
+	at := atFirmware.Child("bootloader.efi.secureBoot")
 	switch {
-	case k.arch == arm64:
+	case k.arch == vmidefaults.ARM64:
 		k.invalid(at, true, "secure boot is not supported on arm64", "set it to false")
-	case k.arch == s390x: // does not support UEFI at all
+	case k.arch == vmidefaults.S390X: // does not support UEFI at all
 	case k.encrypted():
 		k.invalid(at, true, "is mutually exclusive with SEV", "set it to false")
 	case k.domain.LaunchSecurity != nil: // TDX has its own protection
-	case k.domain.Features == nil || !on(k.domain.Features.SMM):
+	case k.domain.Features == nil || !vmidefaults.Enabled(k.domain.Features.SMM):
 		k.invalid(at, true, "requires system management mode", "enable "+atFeatures.Child("smm").String()+", or set it to false")
 	}
 }
 
+func (k *checker) kernelBoot() *v1.KernelBoot {
+	if k.domain.Firmware == nil {
+		return nil
+	}
+	return k.domain.Firmware.KernelBoot
+}
+
+func checkKernelArgs(k *checker) {
+	if b := k.kernelBoot(); b != nil && b.Container == nil && b.KernelArgs != "" {
+		k.invalid(atFirmware.Child("kernelBoot.kernelArgs"), b.KernelArgs, "requires a kernel", "set container, or remove it")
+	}
+}
+
 func checkKernelBoot(k *checker) {
-	if k.domain.Firmware == nil || k.domain.Firmware.KernelBoot == nil {
+	b, at := k.kernelBoot(), atFirmware.Child("kernelBoot.container")
+	if b == nil || b.Container == nil {
 		return
 	}
-	b, at := k.domain.Firmware.KernelBoot, atFirmware.Child("kernelBoot")
-	if b.Container == nil {
-		if b.KernelArgs != "" {
-			k.invalid(at.Child("kernelArgs"), b.KernelArgs, "requires a kernel", "set container, or remove it")
-		}
-		return
-	}
-	at = at.Child("container")
 	k.image(at, b.Container.Image, string(b.Container.ImagePullPolicy))
 	if b.Container.KernelPath == "" && b.Container.InitrdPath == "" {
 		k.required(at, "must specify a kernel or an initrd", "set kernelPath or initrdPath")

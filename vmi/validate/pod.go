@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"fmt"
@@ -11,17 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-var podRules = []rule{
-	{"hostname", checkHostname},
-	{"dns", checkDNS},
-	{"grace-period", checkGracePeriod},
-	{"strategies", checkStrategies},
-	{"references", checkReferences},
-	{"probes", checkProbes},
+var podRules = []Rule{
+	{"hostname", checkHostname, true},
+	{"dns", checkDNS, true},
+	{"grace-period", checkGracePeriod, true},
+	{"strategies", checkStrategies, false},
+	{"references", checkReferences, true},
+	{"references", checkSchedulerName, false},
+	{"probes", checkProbes, true},
 }
 
 func checkHostname(k *checker) {
@@ -52,7 +52,7 @@ func checkDNS(k *checker) {
 		k.invalid(at.Child("nameservers"), n, "exceeds the maximum", fmt.Sprintf("use at most %d", maxNameservers))
 	}
 	for i, server := range c.Nameservers {
-		if net.ParseIP(server) == nil {
+		if net.ParseIP(server) == nil && !(k.existing && legacyIP(server)) {
 			k.invalid(at.Child("nameservers").Index(i), server, "must be an IP address", "use an address such as 10.0.0.10")
 		}
 	}
@@ -64,7 +64,10 @@ func checkDNS(k *checker) {
 	}
 }
 
-func (k *checker) searches(at *field.Path, domains []string) {
+// legacyIP reports whether the API server accepts an address in an existing object, such as one with leading zeros.
+func legacyIP(s string) bool { return len(validation.IsValidIPForLegacyField(nil, s, false, nil)) == 0 }
+
+func (k *checker) searches(at *fieldPath, domains []string) {
 	if n := len(domains); n > maxSearchDomains || len(strings.Join(domains, " ")) > maxSearchChars {
 		k.invalid(at, n, "exceeds the maximum", fmt.Sprintf("use at most %d, with %d characters in all", maxSearchDomains, maxSearchChars))
 	}
@@ -75,11 +78,18 @@ func (k *checker) searches(at *field.Path, domains []string) {
 	}
 }
 
-// graceMargin is added to the VMI's grace period for its Pod.
-const graceMargin = 60
+// Room for what is added to the VMI's grace period for its Pod.
+const (
+	graceMargin   = 60
+	podGraceAdded = 30
+)
 
 func checkGracePeriod(k *checker) {
-	if g := k.spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt64-graceMargin) {
+	margin := int64(graceMargin)
+	if k.existing {
+		margin = podGraceAdded
+	}
+	if g := k.spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt64-margin) {
 		k.invalid(atSpec.Child("terminationGracePeriodSeconds"), *g, "is out of range", "use 0 or more seconds")
 	}
 }
@@ -97,7 +107,6 @@ func checkStrategies(k *checker) {
 func checkReferences(k *checker) {
 	for _, ref := range []struct{ field, name string }{
 		{"priorityClassName", k.spec.PriorityClassName}, {"serviceAccountName", k.spec.ServiceAccountName},
-		{"schedulerName", k.spec.SchedulerName},
 	} {
 		if ref.name != "" {
 			k.text(atSpec.Child(ref.field), ref.name, validation.IsDNS1123Subdomain, useDNSName)
@@ -105,47 +114,60 @@ func checkReferences(k *checker) {
 	}
 }
 
+func checkSchedulerName(k *checker) {
+	if name := k.spec.SchedulerName; name != "" {
+		k.text(atSpec.Child("schedulerName"), name, validation.IsDNS1123Subdomain, useDNSName)
+	}
+}
+
 func checkProbes(k *checker) {
 	k.probe(atSpec.Child("readinessProbe"), k.spec.ReadinessProbe)
 	k.probe(atSpec.Child("livenessProbe"), k.spec.LivenessProbe)
 	if p := k.spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
-		k.invalid(atSpec.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
+		k.invalid(atSpec.Child("livenessProbe.successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
 	}
 }
 
+// probeDelayAdded is what is added to a probe's delay for its Pod, in seconds.
+const probeDelayAdded = 10
+
 // probe accepts numbers below the minimum, except for the delay: like the API, it replaces them by defaults.
-func (k *checker) probe(at *field.Path, p *v1.Probe) {
+func (k *checker) probe(at *fieldPath, p *v1.Probe) {
 	if p == nil {
 		return
 	}
 	k.only(at, chosen(alternative{"exec", p.Exec != nil}, alternative{"guestAgentPing", p.GuestAgentPing != nil},
 		alternative{"httpGet", p.HTTPGet != nil}, alternative{"tcpSocket", p.TCPSocket != nil}), "exec, guestAgentPing, httpGet or tcpSocket")
 	const most = math.MaxInt32 / 2 // room for what is added to the times of the VMI
+	delay, timeout := [2]int32{0, most}, [2]int32{math.MinInt32, most}
+	if k.existing {
+		delay, timeout = [2]int32{-probeDelayAdded, math.MaxInt32 - probeDelayAdded}, [2]int32{math.MinInt32, math.MaxInt32 - 1}
+	}
 	for _, t := range []struct {
 		field string
-		least int32
+		limit [2]int32
 		value int32
-	}{{"initialDelaySeconds", 0, p.InitialDelaySeconds}, {"timeoutSeconds", math.MinInt32, p.TimeoutSeconds}} {
-		if t.value < t.least || t.value > most {
+	}{{"initialDelaySeconds", delay, p.InitialDelaySeconds}, {"timeoutSeconds", timeout, p.TimeoutSeconds}} {
+		if t.value < t.limit[0] || t.value > t.limit[1] {
 			k.invalid(at.Child(t.field), t.value, "is out of range", "use 0 or more seconds")
 		}
 	}
 	if p.Exec != nil && len(p.Exec.Command) == 0 {
-		k.required(at.Child("exec", "command"), "must be set", "set the command to run in the guest")
+		k.required(at.Child("exec.command"), "must be set", "set the command to run in the guest")
 	}
 	if p.TCPSocket != nil {
-		k.probePort(at.Child("tcpSocket", "port"), p.TCPSocket.Port)
+		k.probePort(at.Child("tcpSocket.port"), p.TCPSocket.Port)
 	}
 	if p.HTTPGet != nil {
-		k.probePort(at.Child("httpGet", "port"), p.HTTPGet.Port)
-		oneOf(k, at.Child("httpGet", "scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		k.probePort(at.Child("httpGet.port"), p.HTTPGet.Port)
+		oneOf(k, at.Child("httpGet.scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i, header := range p.HTTPGet.HTTPHeaders {
-			k.text(at.Child("httpGet", "httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
+			k.text(at.Child("httpGet.httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
 		}
 	}
 }
 
-func (k *checker) probePort(at *field.Path, port intstr.IntOrString) {
+func (k *checker) probePort(at *fieldPath, port intstr.IntOrString) {
 	if port.Type == intstr.String {
 		k.text(at, port.StrVal, validation.IsValidPortName, "use the name of a port, or a number from 1 to 65535")
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"slices"
@@ -8,23 +8,28 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-var volumeRules = []rule{
-	{"volume-names", checkVolumeNames},
-	{"volume-sources", checkVolumeSources},
-	{"volume-references", checkVolumeReferences},
-	{"images", checkImages},
-	{"empty-disks", checkEmptyDisks},
-	{"host-disks", checkHostDisks},
-	{"cloud-init", checkCloudInit},
-	{"downward-api", checkDownwardAPI},
-	{"container-paths", checkContainerPaths},
-	{"single-volumes", checkSingleVolumes},
-	{"utility-volumes", checkUtilityVolumes},
-	{"filesystems", checkFilesystems},
+var volumeRules = []Rule{
+	{"volume-names", checkVolumeNames, true},
+	{"volume-names", checkLauncherVolumes, false}, // the renderer knows the volumes of each Pod
+	{"volume-sources", checkVolumeSources, true},
+	{"volume-references", checkVolumeReferences, true},
+	{"volume-references", checkMemoryDumps, false},
+	{"images", checkImages, true},
+	{"empty-disks", checkEmptyDisks, true},
+	{"host-disks", checkHostDisks, true},
+	{"cloud-init", checkSeedSecrets, true},
+	{"cloud-init", checkCloudInit, false},
+	{"downward-api", checkDownwardAPI, true},
+	{"container-paths", checkContainerPaths, true},
+	{"single-volumes", checkSingleMetrics, true},
+	{"single-volumes", checkSingleVolumes, false},
+	{"utility-volumes", checkUtilityVolumes, true},
+	{"utility-volumes", checkUtilityTypes, false},
+	{"filesystems", checkFilesystems, true},
+	{"filesystems", checkTags, false},
 }
 
 // launcherVolumes are the names of the launcher's own volumes.
@@ -40,8 +45,13 @@ func checkVolumeNames(k *checker) {
 		at, name := atVolumes.Index(i).Child("name"), k.spec.Volumes[i].Name
 		k.text(at, name, validation.IsDNS1123Label, useDNSLabel)
 		taken.take(k, at, name)
-		if slices.Contains(launcherVolumes, name) {
-			k.invalid(at, name, "is reserved for the launcher", "use another name")
+	}
+}
+
+func checkLauncherVolumes(k *checker) {
+	for i := range k.spec.Volumes {
+		if name := k.spec.Volumes[i].Name; slices.Contains(launcherVolumes, name) {
+			k.invalid(atVolumes.Index(i).Child("name"), name, "is reserved for the launcher", "use another name")
 		}
 	}
 }
@@ -71,13 +81,16 @@ func checkVolumeReferences(k *checker) {
 		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
 		k.claims(at, s)
 		if s.ConfigMap != nil {
-			k.named(at.Child("configMap", "name"), s.ConfigMap.Name)
+			k.named(at.Child("configMap.name"), s.ConfigMap.Name)
 		}
 		if s.Secret != nil {
-			k.named(at.Child("secret", "secretName"), s.Secret.SecretName)
+			k.named(at.Child("secret.secretName"), s.Secret.SecretName)
 		}
 		if s.ServiceAccount != nil {
-			k.named(at.Child("serviceAccount", "serviceAccountName"), s.ServiceAccount.ServiceAccountName)
+			k.named(at.Child("serviceAccount.serviceAccountName"), s.ServiceAccount.ServiceAccountName)
+			if name := s.ServiceAccount.ServiceAccountName; k.existing && name != "" {
+				k.text(at.Child("serviceAccount.serviceAccountName"), name, validation.IsDNS1123Subdomain, useDNSName)
+			}
 		}
 		if s.Sysprep != nil {
 			k.sysprep(at.Child("sysprep"), s.Sysprep)
@@ -85,46 +98,57 @@ func checkVolumeReferences(k *checker) {
 	}
 }
 
-func (k *checker) claims(at *field.Path, s *v1.VolumeSource) {
+func (k *checker) claims(at *fieldPath, s *v1.VolumeSource) {
 	if s.PersistentVolumeClaim != nil {
-		k.named(at.Child("persistentVolumeClaim", "claimName"), s.PersistentVolumeClaim.ClaimName)
+		k.named(at.Child("persistentVolumeClaim.claimName"), s.PersistentVolumeClaim.ClaimName)
 	}
 	if s.DataVolume != nil {
-		k.named(at.Child("dataVolume", "name"), s.DataVolume.Name)
-	}
-	if s.MemoryDump != nil {
-		k.named(at.Child("memoryDump", "claimName"), s.MemoryDump.ClaimName)
+		k.named(at.Child("dataVolume.name"), s.DataVolume.Name)
 	}
 	if s.Ephemeral != nil {
 		name := ""
 		if s.Ephemeral.PersistentVolumeClaim != nil {
 			name = s.Ephemeral.PersistentVolumeClaim.ClaimName
 		}
-		k.named(at.Child("ephemeral", "persistentVolumeClaim", "claimName"), name)
+		k.named(at.Child("ephemeral.persistentVolumeClaim.claimName"), name)
 	}
 }
 
-// named reports an empty or invalid reference.
-func (k *checker) named(at *field.Path, name string) {
-	if name == "" {
+// checkMemoryDumps rejects dumps without a claim, for which existing VMIs have no volume in their Pod.
+func checkMemoryDumps(k *checker) {
+	for i := range k.spec.Volumes {
+		if d := k.spec.Volumes[i].MemoryDump; d != nil {
+			k.named(atVolumes.Index(i).Child("memoryDump.claimName"), d.ClaimName)
+		}
+	}
+}
+
+// named reports an empty reference, or the invalid one of a new VMI: an existing VMI waits for an object that cannot exist.
+func (k *checker) named(at *fieldPath, name string) {
+	switch {
+	case name == "":
 		k.required(at, "must be set", "set the source of the volume")
-		return
+	case !k.existing:
+		k.text(at, name, validation.IsDNS1123Subdomain, useDNSName)
 	}
-	k.text(at, name, validation.IsDNS1123Subdomain, useDNSName)
 }
 
-func (k *checker) sysprep(at *field.Path, s *v1.SysprepSource) {
-	k.only(at, chosen(alternative{"secret", s.Secret != nil}, alternative{"configMap", s.ConfigMap != nil}), "secret or configMap")
-	if s.Secret != nil {
-		k.named(at.Child("secret", "name"), s.Secret.Name)
+// sysprep ignores the ConfigMap of an existing VMI with both, as its Pod does.
+func (k *checker) sysprep(at *fieldPath, s *v1.SysprepSource) {
+	both := s.Secret != nil && s.ConfigMap != nil
+	if !k.existing || !both {
+		k.only(at, chosen(alternative{"secret", s.Secret != nil}, alternative{"configMap", s.ConfigMap != nil}), "secret or configMap")
 	}
-	if s.ConfigMap != nil {
-		k.named(at.Child("configMap", "name"), s.ConfigMap.Name)
+	if s.Secret != nil {
+		k.named(at.Child("secret.name"), s.Secret.Name)
+	}
+	if s.ConfigMap != nil && (!k.existing || !both) {
+		k.named(at.Child("configMap.name"), s.ConfigMap.Name)
 	}
 }
 
 // image reports an image that is invalid for a container.
-func (k *checker) image(at *field.Path, reference, policy string) {
+func (k *checker) image(at *fieldPath, reference, policy string) {
 	switch {
 	case reference == "":
 		k.required(at.Child("image"), "must be set", "set an image")
@@ -147,7 +171,7 @@ func checkImages(k *checker) {
 func checkEmptyDisks(k *checker) {
 	for i := range k.spec.Volumes {
 		if e := k.spec.Volumes[i].EmptyDisk; e != nil && e.Capacity.Sign() <= 0 {
-			k.invalid(atVolumes.Index(i).Child("emptyDisk", "capacity"), e.Capacity.String(), "must be a positive size", "use a size such as 1Gi")
+			k.invalid(atVolumes.Index(i).Child("emptyDisk.capacity"), brief(e.Capacity.String()), "must be a positive size", "use a size such as 1Gi")
 		}
 	}
 }
@@ -161,7 +185,7 @@ func checkHostDisks(k *checker) {
 		}
 		oneOf(k, at.Child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
 		if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
-			k.invalid(at.Child("capacity"), h.Capacity.String(), "must be a positive size to create the disk", "use a size such as 1Gi")
+			k.invalid(at.Child("capacity"), brief(h.Capacity.String()), "must be a positive size to create the disk", "use a size such as 1Gi")
 		}
 	}
 }
@@ -174,7 +198,7 @@ func checkDownwardAPI(k *checker) {
 		}
 		taken := names{}
 		for j := range source.Fields {
-			f, at := &source.Fields[j], atVolumes.Index(i).Child("downwardAPI", "fields").Index(j)
+			f, at := &source.Fields[j], atVolumes.Index(i).Child("downwardAPI.fields").Index(j)
 			taken.take(k, at.Child("path"), f.Path)
 			k.only(at, chosen(alternative{"fieldRef", f.FieldRef != nil}, alternative{"resourceFieldRef", f.ResourceFieldRef != nil}), "fieldRef or resourceFieldRef")
 		}
@@ -197,14 +221,20 @@ func checkContainerPaths(k *checker) {
 	}
 }
 
+func checkSingleMetrics(k *checker) {
+	metrics := names{}
+	for i := range k.spec.Volumes {
+		if k.spec.Volumes[i].DownwardMetrics != nil {
+			metrics.take(k, atVolumes.Index(i), "downwardMetrics")
+		}
+	}
+}
+
 // checkSingleVolumes rejects a second volume of a kind that a VMI may have only once.
 func checkSingleVolumes(k *checker) {
-	metrics, accounts, dumps := names{}, names{}, names{}
+	accounts, dumps := names{}, names{}
 	for i := range k.spec.Volumes {
 		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
-		if s.DownwardMetrics != nil {
-			metrics.take(k, at, "downwardMetrics")
-		}
 		if s.ServiceAccount != nil {
 			accounts.take(k, at, "serviceAccount")
 		}
@@ -224,8 +254,13 @@ func checkUtilityVolumes(k *checker) {
 		k.text(at.Child("name"), v.Name, validation.IsDNS1123Label, useDNSLabel)
 		taken.take(k, at.Child("name"), v.Name)
 		k.named(at.Child("claimName"), v.ClaimName)
-		if v.Type != nil {
-			oneOf(k, at.Child("type"), *v.Type, v1.MemoryDump, v1.Backup)
+	}
+}
+
+func checkUtilityTypes(k *checker) {
+	for i := range k.spec.UtilityVolumes {
+		if v := &k.spec.UtilityVolumes[i]; v.Type != nil {
+			oneOf(k, atSpec.Child("utilityVolumes").Index(i).Child("type"), *v.Type, v1.MemoryDump, v1.Backup)
 		}
 	}
 }

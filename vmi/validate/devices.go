@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package validate
 
 import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmidefaults"
 )
 
-var deviceRules = []rule{
-	{"passed-through", checkPassedThrough},
-	{"permitted-devices", checkPermittedDevices},
-	{"resource-claims", checkResourceClaims},
-	{"inputs", checkInputs},
-	{"watchdog", checkWatchdog},
-	{"panic-devices", checkPanicDevices},
-	{"video", checkVideo},
-	{"sound", checkSound},
-	{"tpm", checkTPM},
-	{"usb", checkUSB},
-	{"access-credentials", checkAccessCredentials},
+var deviceRules = []Rule{
+	{"passed-through", checkPassedThrough, false},
+	{"permitted-devices", checkPermittedDevices, false},
+	{"resource-claims", checkResourceClaims, true},
+	{"inputs", checkInputs, false},
+	{"watchdog", checkWatchdog, false},
+	{"panic-devices", checkPanicDevices, false},
+	{"video", checkVideo, false},
+	{"sound", checkSound, false},
+	{"tpm", checkTPM, false},
+	{"usb", checkUSB, false},
+	{"access-credentials", checkCredentialSources, true},
+	{"access-credentials", checkPropagation, false},
 }
 
 // passedThrough is a host device of the VMI.
 type passedThrough struct {
-	at     *field.Path
+	at     *fieldPath
 	name   string
 	device string
 	claim  *v1.ClaimRequest
@@ -53,7 +55,7 @@ func checkPassedThrough(k *checker) {
 		taken.take(k, p.at.Child("name"), p.name)
 		k.only(p.at, chosen(alternative{"deviceName", p.device != ""}, alternative{"claimName", p.claim != nil}), "deviceName, or claimName and requestName")
 		if p.device != "" {
-			k.text(p.at.Child("deviceName"), p.device, validation.IsQualifiedName, "use the name of a node resource, such as example.com/card")
+			k.text(p.at.Child("deviceName"), p.device, LabelKey, "use the name of a node resource, such as example.com/card")
 		}
 		if p.claim != nil {
 			k.claim(p.at, p.claim)
@@ -62,7 +64,7 @@ func checkPassedThrough(k *checker) {
 }
 
 // claim reports a request to a resource claim that the VMI does not have.
-func (k *checker) claim(at *field.Path, c *v1.ClaimRequest) {
+func (k *checker) claim(at *fieldPath, c *v1.ClaimRequest) {
 	if c.RequestName == "" {
 		k.required(at.Child("requestName"), "must be set", "use the name of a request of the claim")
 	}
@@ -115,7 +117,7 @@ func checkInputs(k *checker) {
 		taken.take(k, at.Child("name"), in.Name)
 		oneOf(k, at.Child("type"), in.Type, v1.InputTypeTablet)
 		oneOf(k, at.Child("bus"), in.Bus, v1.InputBusUSB, v1.InputBusVirtio)
-		if in.Bus != v1.InputBusVirtio && traitsOf(k.arch).noUSB {
+		if in.Bus != v1.InputBusVirtio && vmidefaults.TraitsOf(k.arch).NoUSB {
 			k.invalid(at.Child("bus"), in.Bus, "USB is not supported on "+k.arch, "use virtio")
 		}
 	}
@@ -126,26 +128,26 @@ func checkWatchdog(k *checker) {
 	if w == nil {
 		return
 	}
-	if k.arch == arm64 {
+	if k.arch == vmidefaults.ARM64 {
 		k.invalid(at, w.Name, "watchdogs are not supported on arm64", "remove it")
 		return
 	}
 	if w.I6300ESB != nil {
-		oneOf(k, at.Child("i6300esb", "action"), w.I6300ESB.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+		oneOf(k, at.Child("i6300esb.action"), w.I6300ESB.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
 	}
 	if w.Diag288 != nil {
-		oneOf(k, at.Child("diag288", "action"), w.Diag288.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+		oneOf(k, at.Child("diag288.action"), w.Diag288.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
 	}
 	switch {
-	case w.I6300ESB != nil && k.arch == s390x:
+	case w.I6300ESB != nil && k.arch == vmidefaults.S390X:
 		k.invalid(at.Child("i6300esb"), "{}", "is not supported on s390x", "use diag288")
-	case w.Diag288 != nil && k.arch == amd64:
+	case w.Diag288 != nil && k.arch == vmidefaults.AMD64:
 		k.invalid(at.Child("diag288"), "{}", "is not supported on amd64", "use i6300esb")
 	}
 }
 
 func checkPanicDevices(k *checker) {
-	models := map[string][]v1.PanicDeviceModel{amd64: {v1.Isa, v1.Hyperv, v1.Pvpanic}, arm64: {v1.Pvpanic}}[k.arch]
+	models := map[string][]v1.PanicDeviceModel{vmidefaults.AMD64: {v1.Isa, v1.Hyperv, v1.Pvpanic}, vmidefaults.ARM64: {v1.Pvpanic}}[k.arch]
 	for i, p := range k.devices.PanicDevices {
 		at := atDevices.Child("panicDevices").Index(i).Child("model")
 		switch {
@@ -158,7 +160,7 @@ func checkPanicDevices(k *checker) {
 }
 
 var videoModels = map[string][]string{
-	amd64: {"vga", "virtio", "bochs", "cirrus", "ramfb", "qxl"}, arm64: {"virtio", "ramfb"}, s390x: {"virtio"},
+	vmidefaults.AMD64: {"vga", "virtio", "bochs", "cirrus", "ramfb", "qxl"}, vmidefaults.ARM64: {"virtio", "ramfb"}, vmidefaults.S390X: {"virtio"},
 }
 
 func checkVideo(k *checker) {
@@ -184,46 +186,60 @@ func checkSound(k *checker) {
 }
 
 func checkTPM(k *checker) {
-	if t := k.devices.TPM; t != nil && !isFalse(t.Enabled) && k.arch == s390x {
+	if t := k.devices.TPM; t != nil && !isFalse(t.Enabled) && k.arch == vmidefaults.S390X {
 		k.invalid(atDevices.Child("tpm"), "{}", "TPM is not supported on s390x", "remove it")
 	}
 }
 
 func checkUSB(k *checker) {
-	if k.devices.ClientPassthrough != nil && traitsOf(k.arch).noUSB {
+	if k.devices.ClientPassthrough != nil && vmidefaults.TraitsOf(k.arch).NoUSB {
 		k.invalid(atDevices.Child("clientPassthrough"), "{}", "USB is not supported on "+k.arch, "remove it")
 	}
 }
 
-func checkAccessCredentials(k *checker) {
+// checkCredentialSources accepts both kinds for an existing VMI, whose Pod has the Secrets of both.
+func checkCredentialSources(k *checker) {
 	for i := range k.spec.AccessCredentials {
 		c, at := &k.spec.AccessCredentials[i], atSpec.Child("accessCredentials").Index(i)
-		k.only(at, chosen(alternative{"sshPublicKey", c.SSHPublicKey != nil}, alternative{"userPassword", c.UserPassword != nil}), "sshPublicKey or userPassword")
+		if !k.existing || c.SSHPublicKey == nil || c.UserPassword == nil {
+			k.only(at, chosen(alternative{"sshPublicKey", c.SSHPublicKey != nil}, alternative{"userPassword", c.UserPassword != nil}), "sshPublicKey or userPassword")
+		}
 		if p := c.UserPassword; p != nil {
-			k.credentialSecret(at.Child("userPassword"), p.Source.Secret)
-			k.only(at.Child("userPassword", "propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
+			k.credentialSecret(at.Child("userPassword.source.secret"), p.Source.Secret)
 		}
 		if s := c.SSHPublicKey; s != nil {
-			k.credentialSecret(at.Child("sshPublicKey"), s.Source.Secret)
-			k.sshPropagation(at.Child("sshPublicKey", "propagationMethod"), &s.PropagationMethod)
+			k.credentialSecret(at.Child("sshPublicKey.source.secret"), s.Source.Secret)
 		}
 	}
 }
 
-func (k *checker) credentialSecret(at *field.Path, s *v1.AccessCredentialSecretSource) {
-	at = at.Child("source", "secret")
-	if s == nil {
+// credentialSecret reports a missing name, or the invalid one of a new VMI: the renderer checks the name of the volume.
+func (k *checker) credentialSecret(at *fieldPath, s *v1.AccessCredentialSecretSource) {
+	switch {
+	case s == nil:
 		k.required(at, "must be set", "set the name of the Secret")
-		return
+	case !k.existing || s.SecretName == "":
+		k.text(at.Child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
 	}
-	k.text(at.Child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
 }
 
-func (k *checker) sshPropagation(at *field.Path, m *v1.SSHPublicKeyAccessCredentialPropagationMethod) {
+func checkPropagation(k *checker) {
+	for i := range k.spec.AccessCredentials {
+		c, at := &k.spec.AccessCredentials[i], atSpec.Child("accessCredentials").Index(i)
+		if p := c.UserPassword; p != nil {
+			k.only(at.Child("userPassword.propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
+		}
+		if s := c.SSHPublicKey; s != nil {
+			k.sshPropagation(at.Child("sshPublicKey.propagationMethod"), &s.PropagationMethod)
+		}
+	}
+}
+
+func (k *checker) sshPropagation(at *fieldPath, m *v1.SSHPublicKeyAccessCredentialPropagationMethod) {
 	k.only(at, chosen(alternative{"configDrive", m.ConfigDrive != nil}, alternative{"noCloud", m.NoCloud != nil}, alternative{"qemuGuestAgent", m.QemuGuestAgent != nil}),
 		"qemuGuestAgent, noCloud or configDrive")
 	if m.QemuGuestAgent != nil && len(m.QemuGuestAgent.Users) == 0 {
-		k.required(at.Child("qemuGuestAgent", "users"), "must not be empty", "list the users that get the key")
+		k.required(at.Child("qemuGuestAgent.users"), "must not be empty", "list the users that get the key")
 	}
 	for _, way := range []struct {
 		field string
