@@ -47,10 +47,22 @@ var zone = render.Stage{Name: "zone", Apply: func(d *render.Draft) error {
 	if wanted == "" {
 		return render.Invalid("metadata.labels["+label+"]", "must be set", "add the zone of the VMI")
 	}
-	var affinity render.Affinity = d.From("metadata.labels[" + label + "]").Affinity()
-	affinity.RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpIn, Values: []string{wanted}})
+	require(d.From("metadata.labels["+label+"]").Affinity(), label, wanted)
 	return nil
 }}
+
+// require adds a node label to the affinity.
+func require(a render.Affinity, label, value string) {
+	a.RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpIn, Values: []string{value}})
+}
+
+// printTerms prints the stage of a calculated amount, and the lines of its sum.
+func printTerms(o render.Origin) {
+	fmt.Println(o.Stage)
+	for _, term := range o.Terms {
+		fmt.Println(term)
+	}
+}
 
 // A renderer of other stages than the stock ones. Its Pods are explained in the same way.
 func ExampleNew() {
@@ -70,11 +82,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	var memory render.Origin = origins[0]
-	fmt.Println(memory.Stage)
-	for _, term := range memory.Terms {
-		fmt.Println(term)
-	}
+	printTerms(origins[0])
 	// Output:
 	// web-pod example.com/virt-launcher:v1
 	// guest

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template_test
+package render_test
 
 import (
 	"errors"

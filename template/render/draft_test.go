@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package template_test
+package render_test
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ func draw(t *testing.T, overrides []string, writes ...write) (*render.Explanatio
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.Explain(render.LauncherPod, input(newVMI()))
+	return r.Explain(render.LauncherPod, web())
 }
 
 func mustDraw(t *testing.T, overrides []string, writes ...write) *render.Explanation {
@@ -68,10 +68,10 @@ func TestSetters_OneOwner(t *testing.T) {
 			d.Volume(corev1.Volume{Name: "a", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}, "spec.volumes[a]"},
 		"ResourceClaim": {func(d *render.Draft) { d.ResourceClaim(corev1.PodResourceClaim{Name: "a"}) }, func(d *render.Draft) {
-			d.ResourceClaim(corev1.PodResourceClaim{Name: "a", ResourceClaimName: ref("b")})
+			d.ResourceClaim(corev1.PodResourceClaim{Name: "a", ResourceClaimName: new("b")})
 		}, "spec.resourceClaims[a]"},
 		"Toleration": {func(d *render.Draft) { d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute"}) }, func(d *render.Draft) {
-			d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute", TolerationSeconds: ref(int64(1))})
+			d.Toleration(corev1.Toleration{Key: "a", Effect: "NoExecute", TolerationSeconds: new(int64(1))})
 		}, "spec.tolerations[a:::NoExecute]"},
 		"Container": {box, boxed(corev1.Container{Image: "j"}), "spec.containers[box].image"},
 		"Mount": {func(d *render.Draft) { d.Container("box").Mount(corev1.VolumeMount{Name: "a", MountPath: "/m"}) }, func(d *render.Draft) {
@@ -293,9 +293,9 @@ func TestStage_ErrorsPreserved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = r.Launcher(input(newVMI()))
+			_, err = r.Launcher(web())
 			var e *render.Error
-			if !errors.As(err, &e) || e.Stage != "mine" || !strings.Contains(e.Object, "testvmi") {
+			if !errors.As(err, &e) || e.Stage != "mine" || !strings.Contains(e.Object, "web") {
 				t.Fatalf("got %v", err)
 			}
 			for _, cause := range tc.is {
@@ -356,7 +356,9 @@ func TestAffinity_AddsUp(t *testing.T) {
 	mine := corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: "Exists"}},
 	}}}}}
-	if _, err := r.Launcher(input(newVMI(affine(mine)))); err != nil {
+	in := web()
+	in.VMI.Spec.Affinity = &mine
+	if _, err := r.Launcher(in); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&mine, seen); diff != "" {
