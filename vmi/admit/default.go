@@ -137,7 +137,3 @@ func defaultRuntimeUser(d *defaulting) {
 		d.vmi.Status.RuntimeUser = runtimeUser
 	}
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }
-
-func isFalse(b *bool) bool { return b != nil && !*b }

@@ -22,7 +22,7 @@ func checkHookSidecars(k *checker) {
 	if !there {
 		return
 	}
-	at := atAnnotations.Key(hookSidecars)
+	at := atAnnotations.key(hookSidecars)
 	var list []map[string]any
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		k.invalid(at, text, "must be a JSON list of objects: "+err.Error(), `use a list such as [{"image": "registry.example/hook:1"}]`)
@@ -32,13 +32,13 @@ func checkHookSidecars(k *checker) {
 // checkLogFilters rejects filters that the launcher would parse as another argument.
 func checkLogFilters(k *checker) {
 	if filters := k.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
-		k.invalid(atAnnotations.Key(v1.CustomLibvirtLogFiltersAnnotation), filters, "must not begin like an argument of the launcher",
+		k.invalid(atAnnotations.key(v1.CustomLibvirtLogFiltersAnnotation), filters, "must not begin like an argument of the launcher",
 			"use filters of libvirt, such as 3:remote 1:*")
 	}
 }
 
 func checkMesh(k *checker) {
 	if inject, there := k.vmi.Annotations[istioInject]; there {
-		k.text(atAnnotations.Key(istioInject), inject, LabelValue, "use true or false: the value becomes a label")
+		k.text(atAnnotations.key(istioInject), inject, LabelValue, "use true or false: the value becomes a label")
 	}
 }

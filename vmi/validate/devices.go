@@ -37,11 +37,11 @@ type passedThrough struct {
 func (k *checker) passedThrough() (all []passedThrough) {
 	for i := range k.devices.GPUs {
 		g := &k.devices.GPUs[i]
-		all = append(all, passedThrough{atDevices.Child("gpus").Index(i), g.Name, g.DeviceName, g.ClaimRequest})
+		all = append(all, passedThrough{atDevices.child("gpus").index(i), g.Name, g.DeviceName, g.ClaimRequest})
 	}
 	for i := range k.devices.HostDevices {
 		h := &k.devices.HostDevices[i]
-		all = append(all, passedThrough{atDevices.Child("hostDevices").Index(i), h.Name, h.DeviceName, h.ClaimRequest})
+		all = append(all, passedThrough{atDevices.child("hostDevices").index(i), h.Name, h.DeviceName, h.ClaimRequest})
 	}
 	return all
 }
@@ -50,12 +50,12 @@ func checkPassedThrough(k *checker) {
 	taken := names{}
 	for _, p := range k.passedThrough() {
 		if !diskName.MatchString(p.name) {
-			k.invalid(p.at.Child("name"), p.name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
+			k.invalid(p.at.child("name"), p.name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
-		taken.take(k, p.at.Child("name"), p.name)
+		taken.take(k, p.at.child("name"), p.name)
 		k.only(p.at, chosen(alternative{"deviceName", p.device != ""}, alternative{"claimName", p.claim != nil}), "deviceName, or claimName and requestName")
 		if p.device != "" {
-			k.text(p.at.Child("deviceName"), p.device, LabelKey, "use the name of a node resource, such as example.com/card")
+			k.text(p.at.child("deviceName"), p.device, LabelKey, "use the name of a node resource, such as example.com/card")
 		}
 		if p.claim != nil {
 			k.claim(p.at, p.claim)
@@ -66,10 +66,10 @@ func checkPassedThrough(k *checker) {
 // claim reports a request to a resource claim that the VMI does not have.
 func (k *checker) claim(at *fieldPath, c *v1.ClaimRequest) {
 	if c.RequestName == "" {
-		k.required(at.Child("requestName"), "must be set", "use the name of a request of the claim")
+		k.required(at.child("requestName"), "must be set", "use the name of a request of the claim")
 	}
 	if !slices.ContainsFunc(k.spec.ResourceClaims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		k.invalid(at.Child("claimName"), c.ClaimName, "resource claim is not defined", "add it to spec.resourceClaims")
+		k.invalid(at.child("claimName"), c.ClaimName, "resource claim is not defined", "add it to spec.resourceClaims")
 	}
 }
 
@@ -90,7 +90,7 @@ func checkPermittedDevices(k *checker) {
 	}
 	for _, p := range k.passedThrough() {
 		if p.device != "" && !known[p.device] {
-			k.invalid(p.at.Child("deviceName"), p.device, "is not permitted in this cluster",
+			k.invalid(p.at.child("deviceName"), p.device, "is not permitted in this cluster",
 				"add it to spec.configuration.permittedHostDevices of the KubeVirt object, or use another device")
 		}
 	}
@@ -99,9 +99,9 @@ func checkPermittedDevices(k *checker) {
 func checkResourceClaims(k *checker) {
 	taken := names{}
 	for i := range k.spec.ResourceClaims {
-		c, at := &k.spec.ResourceClaims[i], atSpec.Child("resourceClaims").Index(i)
-		k.text(at.Child("name"), c.Name, validation.IsDNS1123Label, useDNSLabel)
-		taken.take(k, at.Child("name"), c.Name)
+		c, at := &k.spec.ResourceClaims[i], atSpec.child("resourceClaims").index(i)
+		k.text(at.child("name"), c.Name, validation.IsDNS1123Label, useDNSLabel)
+		taken.take(k, at.child("name"), c.Name)
 		k.only(at, chosen(alternative{"resourceClaimName", c.ResourceClaimName != nil}, alternative{"resourceClaimTemplateName", c.ResourceClaimTemplateName != nil}),
 			"resourceClaimName or resourceClaimTemplateName")
 	}
@@ -110,21 +110,21 @@ func checkResourceClaims(k *checker) {
 func checkInputs(k *checker) {
 	taken := names{}
 	for i := range k.devices.Inputs {
-		in, at := &k.devices.Inputs[i], atDevices.Child("inputs").Index(i)
+		in, at := &k.devices.Inputs[i], atDevices.child("inputs").index(i)
 		if !diskName.MatchString(in.Name) {
-			k.invalid(at.Child("name"), in.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
+			k.invalid(at.child("name"), in.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
-		taken.take(k, at.Child("name"), in.Name)
-		oneOf(k, at.Child("type"), in.Type, v1.InputTypeTablet)
-		oneOf(k, at.Child("bus"), in.Bus, v1.InputBusUSB, v1.InputBusVirtio)
+		taken.take(k, at.child("name"), in.Name)
+		oneOf(k, at.child("type"), in.Type, v1.InputTypeTablet)
+		oneOf(k, at.child("bus"), in.Bus, v1.InputBusUSB, v1.InputBusVirtio)
 		if in.Bus != v1.InputBusVirtio && vmidefaults.TraitsOf(k.arch).NoUSB {
-			k.invalid(at.Child("bus"), in.Bus, "USB is not supported on "+k.arch, "use virtio")
+			k.invalid(at.child("bus"), in.Bus, "USB is not supported on "+k.arch, "use virtio")
 		}
 	}
 }
 
 func checkWatchdog(k *checker) {
-	w, at := k.devices.Watchdog, atDevices.Child("watchdog")
+	w, at := k.devices.Watchdog, atDevices.child("watchdog")
 	if w == nil {
 		return
 	}
@@ -133,23 +133,23 @@ func checkWatchdog(k *checker) {
 		return
 	}
 	if w.I6300ESB != nil {
-		oneOf(k, at.Child("i6300esb.action"), w.I6300ESB.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+		oneOf(k, at.child("i6300esb.action"), w.I6300ESB.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
 	}
 	if w.Diag288 != nil {
-		oneOf(k, at.Child("diag288.action"), w.Diag288.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+		oneOf(k, at.child("diag288.action"), w.Diag288.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
 	}
 	switch {
 	case w.I6300ESB != nil && k.arch == vmidefaults.S390X:
-		k.invalid(at.Child("i6300esb"), "{}", "is not supported on s390x", "use diag288")
+		k.invalid(at.child("i6300esb"), "{}", "is not supported on s390x", "use diag288")
 	case w.Diag288 != nil && k.arch == vmidefaults.AMD64:
-		k.invalid(at.Child("diag288"), "{}", "is not supported on amd64", "use i6300esb")
+		k.invalid(at.child("diag288"), "{}", "is not supported on amd64", "use i6300esb")
 	}
 }
 
 func checkPanicDevices(k *checker) {
 	models := map[string][]v1.PanicDeviceModel{vmidefaults.AMD64: {v1.Isa, v1.Hyperv, v1.Pvpanic}, vmidefaults.ARM64: {v1.Pvpanic}}[k.arch]
 	for i, p := range k.devices.PanicDevices {
-		at := atDevices.Child("panicDevices").Index(i).Child("model")
+		at := atDevices.child("panicDevices").index(i).child("model")
 		switch {
 		case len(models) == 0:
 			k.invalid(at, p.Model, "panic devices are not supported on "+k.arch, "remove it")
@@ -164,51 +164,51 @@ var videoModels = map[string][]string{
 }
 
 func checkVideo(k *checker) {
-	v, at := k.devices.Video, atDevices.Child("video")
+	v, at := k.devices.Video, atDevices.child("video")
 	if v == nil {
 		return
 	}
 	if isFalse(k.devices.AutoattachGraphicsDevice) {
 		k.invalid(at, v.Type, "requires a graphics device", "set autoattachGraphicsDevice, or remove it")
 	}
-	oneOf(k, at.Child("type"), v.Type, videoModels[k.arch]...)
+	oneOf(k, at.child("type"), v.Type, videoModels[k.arch]...)
 }
 
 func checkSound(k *checker) {
-	s, at := k.devices.Sound, atDevices.Child("sound")
+	s, at := k.devices.Sound, atDevices.child("sound")
 	if s == nil {
 		return
 	}
 	if !diskName.MatchString(s.Name) {
-		k.invalid(at.Child("name"), s.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
+		k.invalid(at.child("name"), s.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 	}
-	oneOf(k, at.Child("model"), s.Model, "ich9", "ac97")
+	oneOf(k, at.child("model"), s.Model, "ich9", "ac97")
 }
 
 func checkTPM(k *checker) {
 	if t := k.devices.TPM; t != nil && !isFalse(t.Enabled) && k.arch == vmidefaults.S390X {
-		k.invalid(atDevices.Child("tpm"), "{}", "TPM is not supported on s390x", "remove it")
+		k.invalid(atDevices.child("tpm"), "{}", "TPM is not supported on s390x", "remove it")
 	}
 }
 
 func checkUSB(k *checker) {
 	if k.devices.ClientPassthrough != nil && vmidefaults.TraitsOf(k.arch).NoUSB {
-		k.invalid(atDevices.Child("clientPassthrough"), "{}", "USB is not supported on "+k.arch, "remove it")
+		k.invalid(atDevices.child("clientPassthrough"), "{}", "USB is not supported on "+k.arch, "remove it")
 	}
 }
 
 // checkCredentialSources accepts both kinds for an existing VMI, whose Pod has the Secrets of both.
 func checkCredentialSources(k *checker) {
 	for i := range k.spec.AccessCredentials {
-		c, at := &k.spec.AccessCredentials[i], atSpec.Child("accessCredentials").Index(i)
+		c, at := &k.spec.AccessCredentials[i], atSpec.child("accessCredentials").index(i)
 		if !k.existing || c.SSHPublicKey == nil || c.UserPassword == nil {
 			k.only(at, chosen(alternative{"sshPublicKey", c.SSHPublicKey != nil}, alternative{"userPassword", c.UserPassword != nil}), "sshPublicKey or userPassword")
 		}
 		if p := c.UserPassword; p != nil {
-			k.credentialSecret(at.Child("userPassword.source.secret"), p.Source.Secret)
+			k.credentialSecret(at.child("userPassword.source.secret"), p.Source.Secret)
 		}
 		if s := c.SSHPublicKey; s != nil {
-			k.credentialSecret(at.Child("sshPublicKey.source.secret"), s.Source.Secret)
+			k.credentialSecret(at.child("sshPublicKey.source.secret"), s.Source.Secret)
 		}
 	}
 }
@@ -219,18 +219,18 @@ func (k *checker) credentialSecret(at *fieldPath, s *v1.AccessCredentialSecretSo
 	case s == nil:
 		k.required(at, "must be set", "set the name of the Secret")
 	case !k.existing || s.SecretName == "":
-		k.text(at.Child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
+		k.text(at.child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
 	}
 }
 
 func checkPropagation(k *checker) {
 	for i := range k.spec.AccessCredentials {
-		c, at := &k.spec.AccessCredentials[i], atSpec.Child("accessCredentials").Index(i)
+		c, at := &k.spec.AccessCredentials[i], atSpec.child("accessCredentials").index(i)
 		if p := c.UserPassword; p != nil {
-			k.only(at.Child("userPassword.propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
+			k.only(at.child("userPassword.propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
 		}
 		if s := c.SSHPublicKey; s != nil {
-			k.sshPropagation(at.Child("sshPublicKey.propagationMethod"), &s.PropagationMethod)
+			k.sshPropagation(at.child("sshPublicKey.propagationMethod"), &s.PropagationMethod)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (k *checker) sshPropagation(at *fieldPath, m *v1.SSHPublicKeyAccessCredenti
 	k.only(at, chosen(alternative{"configDrive", m.ConfigDrive != nil}, alternative{"noCloud", m.NoCloud != nil}, alternative{"qemuGuestAgent", m.QemuGuestAgent != nil}),
 		"qemuGuestAgent, noCloud or configDrive")
 	if m.QemuGuestAgent != nil && len(m.QemuGuestAgent.Users) == 0 {
-		k.required(at.Child("qemuGuestAgent.users"), "must not be empty", "list the users that get the key")
+		k.required(at.child("qemuGuestAgent.users"), "must not be empty", "list the users that get the key")
 	}
 	for _, way := range []struct {
 		field string
@@ -250,7 +250,7 @@ func (k *checker) sshPropagation(at *fieldPath, m *v1.SSHPublicKeyAccessCredenti
 		{"configDrive", m.ConfigDrive != nil, func(v v1.Volume) bool { return v.CloudInitConfigDrive != nil }},
 	} {
 		if way.set && !slices.ContainsFunc(k.spec.Volumes, way.is) {
-			k.invalid(at.Child(way.field), "{}", "requires a cloud-init volume of this kind", "add the volume, or use another propagation method")
+			k.invalid(at.child(way.field), "{}", "requires a cloud-init volume of this kind", "add the volume, or use another propagation method")
 		}
 	}
 }

@@ -30,7 +30,7 @@ var diskRules = []Rule{
 func checkDiskNames(k *checker) {
 	taken := names{}
 	for i := range k.devices.Disks {
-		taken.take(k, atDisks.Index(i).Child("name"), k.devices.Disks[i].Name)
+		taken.take(k, atDisks.index(i).child("name"), k.devices.Disks[i].Name)
 	}
 }
 
@@ -40,7 +40,7 @@ var diskName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 func checkDiskAliases(k *checker) {
 	for i := range k.devices.Disks {
 		if name := k.devices.Disks[i].Name; !diskName.MatchString(name) {
-			k.invalid(atDisks.Index(i).Child("name"), name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
+			k.invalid(atDisks.index(i).child("name"), name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
 	}
 }
@@ -53,7 +53,7 @@ func checkDiskVolumes(k *checker) {
 	volumes := volumesByName(k.spec)
 	for i := range k.devices.Disks {
 		if disk := &k.devices.Disks[i]; volumes[disk.Name] == nil && disk.CDRom == nil {
-			k.invalid(atDisks.Index(i).Child("name"), disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
+			k.invalid(atDisks.index(i).child("name"), disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
 		}
 	}
 }
@@ -70,20 +70,20 @@ func volumesByName(spec *v1.VirtualMachineInstanceSpec) map[string]*v1.Volume {
 func checkDisklessVolumes(k *checker) {
 	volumes := volumesByName(k.spec)
 	for i := range k.devices.Disks {
-		disk, at := &k.devices.Disks[i], atDisks.Index(i).Child("name")
+		disk, at := &k.devices.Disks[i], atDisks.index(i).child("name")
 		switch v := volumes[disk.Name]; {
 		case v == nil:
 		case v.MemoryDump != nil:
 			k.invalid(at, disk.Name, "a memory dump cannot be a disk", "remove the disk")
 		case v.ContainerPath != nil:
-			k.invalid(at, disk.Name, "a folder cannot be a disk", "add it to "+atDevices.Child("filesystems").String())
+			k.invalid(at, disk.Name, "a folder cannot be a disk", "add it to "+atDevices.child("filesystems").String())
 		}
 	}
 }
 
 func checkDiskKinds(k *checker) {
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i)
+		d, at := &k.devices.Disks[i], atDisks.index(i)
 		kinds := chosen(alternative{"disk", d.Disk != nil}, alternative{"lun", d.LUN != nil}, alternative{"cdrom", d.CDRom != nil})
 		if len(kinds) > 0 { // a disk without a kind is a plain disk
 			k.only(at, kinds, "disk, lun or cdrom")
@@ -94,7 +94,7 @@ func checkDiskKinds(k *checker) {
 func checkTrays(k *checker) {
 	for i := range k.devices.Disks {
 		if d := &k.devices.Disks[i]; d.CDRom != nil {
-			oneOf(k, atDisks.Index(i).Child("cdrom.tray"), d.CDRom.Tray, v1.TrayStateOpen, v1.TrayStateClosed)
+			oneOf(k, atDisks.index(i).child("cdrom.tray"), d.CDRom.Tray, v1.TrayStateOpen, v1.TrayStateClosed)
 		}
 	}
 }
@@ -102,15 +102,15 @@ func checkTrays(k *checker) {
 // checkDiskBuses accepts the buses of a disk for existing LUNs, which need no other Pod.
 func checkDiskBuses(k *checker) {
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i)
+		d, at := &k.devices.Disks[i], atDisks.index(i)
 		if d.Disk != nil {
-			oneOf(k, at.Child("disk.bus"), d.Disk.Bus, v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
+			oneOf(k, at.child("disk.bus"), d.Disk.Bus, v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 		}
 		if d.LUN != nil && !(k.existing && (d.LUN.Bus == v1.DiskBusSATA || d.LUN.Bus == v1.DiskBusUSB)) {
-			oneOf(k, at.Child("lun.bus"), d.LUN.Bus, v1.DiskBusSCSI, v1.DiskBusVirtio)
+			oneOf(k, at.child("lun.bus"), d.LUN.Bus, v1.DiskBusSCSI, v1.DiskBusVirtio)
 		}
 		if d.CDRom != nil {
-			oneOf(k, at.Child("cdrom.bus"), d.CDRom.Bus, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
+			oneOf(k, at.child("cdrom.bus"), d.CDRom.Bus, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 		}
 	}
 }
@@ -119,9 +119,9 @@ func checkDiskBuses(k *checker) {
 func checkFittingBuses(k *checker) {
 	metrics := vmidefaults.MetricsVolumes(k.spec)
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i)
+		d, at := &k.devices.Disks[i], atDisks.index(i)
 		if d.Disk != nil && metrics[d.Name] && d.Disk.Bus != "" && d.Disk.Bus != v1.DiskBusVirtio {
-			k.invalid(at.Child("disk.bus"), d.Disk.Bus, "is not supported for downward metrics", "use virtio, or remove it")
+			k.invalid(at.child("disk.bus"), d.Disk.Bus, "is not supported for downward metrics", "use virtio, or remove it")
 		}
 		if bus := vmidefaults.BusOf(d, k.arch, metrics[d.Name]); bus == v1.DiskBusUSB && vmidefaults.TraitsOf(k.arch).NoUSB {
 			k.invalid(at, bus, "USB is not supported on "+k.arch, "use virtio")
@@ -136,7 +136,7 @@ const pciRemedy = "use the form 0000:81:01.0"
 func checkDiskAddresses(k *checker) {
 	metrics := vmidefaults.MetricsVolumes(k.spec)
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i).Child("disk.pciAddress")
+		d, at := &k.devices.Disks[i], atDisks.index(i).child("disk.pciAddress")
 		if d.Disk == nil || d.Disk.PciAddress == "" {
 			continue
 		}
@@ -151,7 +151,7 @@ func checkDiskAddresses(k *checker) {
 
 func checkDiskSerials(k *checker) {
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i).Child("serial")
+		d, at := &k.devices.Disks[i], atDisks.index(i).child("serial")
 		switch {
 		case d.Serial == "":
 		case d.LUN != nil:
@@ -164,17 +164,17 @@ func checkDiskSerials(k *checker) {
 
 func checkDiskDrivers(k *checker) {
 	for i := range k.devices.Disks {
-		d, at := &k.devices.Disks[i], atDisks.Index(i)
-		oneOf(k, at.Child("cache"), d.Cache, v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)
-		oneOf(k, at.Child("io"), d.IO, v1.IONative, v1.IOThreads, "io_uring", "default")
+		d, at := &k.devices.Disks[i], atDisks.index(i)
+		oneOf(k, at.child("cache"), d.Cache, v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)
+		oneOf(k, at.child("io"), d.IO, v1.IONative, v1.IOThreads, "io_uring", "default")
 		if d.ErrorPolicy != nil {
-			oneOf(k, at.Child("errorPolicy"), *d.ErrorPolicy, v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)
+			oneOf(k, at.child("errorPolicy"), *d.ErrorPolicy, v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)
 		}
 		if isTrue(d.Shareable) && d.Cache != "" && d.Cache != v1.CacheNone {
-			k.invalid(at.Child("cache"), d.Cache, "is not supported for a shareable disk", "use none, or remove it")
+			k.invalid(at.child("cache"), d.Cache, "is not supported for a shareable disk", "use none, or remove it")
 		}
 		if d.IO == v1.IONative && d.Cache != "" && d.Cache != v1.CacheNone {
-			k.invalid(at.Child("io"), d.IO, "requires cache none", "remove it, or use threads")
+			k.invalid(at.child("io"), d.IO, "requires cache none", "remove it, or use threads")
 		}
 	}
 }
@@ -187,7 +187,7 @@ func checkBlockSizes(k *checker) {
 		limit = 4096
 	}
 	for i := range k.devices.Disks {
-		b, at := k.devices.Disks[i].BlockSize, atDisks.Index(i).Child("blockSize")
+		b, at := k.devices.Disks[i].BlockSize, atDisks.index(i).child("blockSize")
 		if b == nil {
 			continue
 		}
@@ -198,7 +198,7 @@ func checkBlockSizes(k *checker) {
 		if match {
 			k.invalid(at, "custom, matchVolume", "must specify one alternative, not 2", "keep one")
 		}
-		k.blockSize(at.Child("custom"), b.Custom, limit)
+		k.blockSize(at.child("custom"), b.Custom, limit)
 	}
 }
 
@@ -208,14 +208,14 @@ func (k *checker) blockSize(at *fieldPath, b *v1.CustomBlockSize, limit uint) {
 		size  uint
 	}{{"logical", b.Logical}, {"physical", b.Physical}} {
 		if n := part.size; n < minSector || n&(n-1) != 0 || n > limit {
-			k.invalid(at.Child(part.field), n, "block size is not supported on "+k.arch, fmt.Sprintf("use a power of two from %d to %d", minSector, limit))
+			k.invalid(at.child(part.field), n, "block size is not supported on "+k.arch, fmt.Sprintf("use a power of two from %d to %d", minSector, limit))
 		}
 	}
 	if b.Physical < b.Logical {
-		k.invalid(at.Child("physical"), b.Physical, fmt.Sprintf("must not be below the logical size of %d", b.Logical), "increase it")
+		k.invalid(at.child("physical"), b.Physical, fmt.Sprintf("must not be below the logical size of %d", b.Logical), "increase it")
 	}
 	if g := b.DiscardGranularity; g != nil && b.Logical > 0 && *g%b.Logical != 0 {
-		k.invalid(at.Child("discardGranularity"), *g, fmt.Sprintf("must be a multiple of the logical size of %d", b.Logical), "change it to a multiple")
+		k.invalid(at.child("discardGranularity"), *g, fmt.Sprintf("must be a multiple of the logical size of %d", b.Logical), "change it to a multiple")
 	}
 }
 
@@ -234,9 +234,9 @@ func checkBootOrders(k *checker) {
 		taken[*order] = at
 	}
 	for i := range k.devices.Disks {
-		position(atDisks.Index(i).Child("bootOrder"), k.devices.Disks[i].BootOrder)
+		position(atDisks.index(i).child("bootOrder"), k.devices.Disks[i].BootOrder)
 	}
 	for i := range k.devices.Interfaces {
-		position(atInterfaces.Index(i).Child("bootOrder"), k.devices.Interfaces[i].BootOrder)
+		position(atInterfaces.index(i).child("bootOrder"), k.devices.Interfaces[i].BootOrder)
 	}
 }

@@ -12,15 +12,15 @@ import (
 type fieldPath struct {
 	parent *fieldPath
 	name   string // of a child, or a key; empty for an element of a list
-	key    bool
-	index  int
+	keyed  bool
+	number int
 }
 
-func (p *fieldPath) Child(name string) *fieldPath { return &fieldPath{parent: p, name: name} }
+func (p *fieldPath) child(name string) *fieldPath { return &fieldPath{parent: p, name: name} }
 
-func (p *fieldPath) Key(key string) *fieldPath { return &fieldPath{parent: p, name: key, key: true} }
+func (p *fieldPath) key(key string) *fieldPath { return &fieldPath{parent: p, name: key, keyed: true} }
 
-func (p *fieldPath) Index(i int) *fieldPath { return &fieldPath{parent: p, index: i} }
+func (p *fieldPath) index(i int) *fieldPath { return &fieldPath{parent: p, number: i} }
 
 func (p *fieldPath) String() string {
 	var b strings.Builder
@@ -35,10 +35,10 @@ func (p *fieldPath) write(b *strings.Builder) {
 	}
 	p.parent.write(b)
 	switch {
-	case p.key:
+	case p.keyed:
 		b.WriteString("[" + p.name + "]")
 	case p.name == "":
-		b.WriteString("[" + strconv.Itoa(p.index) + "]")
+		b.WriteString("[" + strconv.Itoa(p.number) + "]")
 	default:
 		b.WriteString("." + p.name)
 	}

@@ -25,7 +25,7 @@ var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-
 
 func checkFirmwareUUID(k *checker) {
 	if fw := k.domain.Firmware; fw != nil && fw.UUID != "" && !uuidForm.MatchString(string(fw.UUID)) {
-		k.invalid(atFirmware.Child("uuid"), string(fw.UUID), "must be a UUID", "use the form 01234567-89ab-cdef-0123-456789abcdef, or remove it")
+		k.invalid(atFirmware.child("uuid"), string(fw.UUID), "must be a UUID", "use the form 01234567-89ab-cdef-0123-456789abcdef, or remove it")
 	}
 }
 
@@ -36,7 +36,7 @@ const serialRemedy = "use 1 to 256 letters, digits, _ . + and -"
 
 func checkFirmwareSerial(k *checker) {
 	if fw := k.domain.Firmware; fw != nil && fw.Serial != "" && !serialForm.MatchString(fw.Serial) {
-		k.invalid(atFirmware.Child("serial"), fw.Serial, "must be a valid serial number", serialRemedy)
+		k.invalid(atFirmware.child("serial"), fw.Serial, "must be a valid serial number", serialRemedy)
 	}
 }
 
@@ -52,15 +52,15 @@ func checkBootloader(k *checker) {
 	if k.domain.Firmware == nil || k.domain.Firmware.Bootloader == nil {
 		return
 	}
-	at := atFirmware.Child("bootloader")
+	at := atFirmware.child("bootloader")
 	bios := k.domain.Firmware.Bootloader.BIOS != nil
 	switch efi := k.efi() != nil; {
 	case efi && bios:
 		k.invalid(at, "bios, efi", "must specify one alternative, not 2", "keep one")
 	case efi && k.arch == vmidefaults.S390X:
-		k.invalid(at.Child("efi"), "{}", "UEFI is not supported on s390x", "remove it")
+		k.invalid(at.child("efi"), "{}", "UEFI is not supported on s390x", "remove it")
 	case bios && k.arch == vmidefaults.ARM64:
-		k.invalid(at.Child("bios"), "{}", "BIOS is not supported on arm64", "use efi with secureBoot: false")
+		k.invalid(at.child("bios"), "{}", "BIOS is not supported on arm64", "use efi with secureBoot: false")
 	}
 }
 
@@ -75,7 +75,7 @@ func checkSecureBoot(k *checker) {
 	if efi == nil || isFalse(efi.SecureBoot) {
 		return
 	}
-	at := atFirmware.Child("bootloader.efi.secureBoot")
+	at := atFirmware.child("bootloader.efi.secureBoot")
 	switch {
 	case k.arch == vmidefaults.ARM64:
 		k.invalid(at, true, "secure boot is not supported on arm64", "set it to false")
@@ -84,7 +84,7 @@ func checkSecureBoot(k *checker) {
 		k.invalid(at, true, "is mutually exclusive with SEV", "set it to false")
 	case k.domain.LaunchSecurity != nil: // TDX has its own protection
 	case k.domain.Features == nil || !vmidefaults.Enabled(k.domain.Features.SMM):
-		k.invalid(at, true, "requires system management mode", "enable "+atFeatures.Child("smm").String()+", or set it to false")
+		k.invalid(at, true, "requires system management mode", "enable "+atFeatures.child("smm").String()+", or set it to false")
 	}
 }
 
@@ -97,12 +97,12 @@ func (k *checker) kernelBoot() *v1.KernelBoot {
 
 func checkKernelArgs(k *checker) {
 	if b := k.kernelBoot(); b != nil && b.Container == nil && b.KernelArgs != "" {
-		k.invalid(atFirmware.Child("kernelBoot.kernelArgs"), b.KernelArgs, "requires a kernel", "set container, or remove it")
+		k.invalid(atFirmware.child("kernelBoot.kernelArgs"), b.KernelArgs, "requires a kernel", "set container, or remove it")
 	}
 }
 
 func checkKernelBoot(k *checker) {
-	b, at := k.kernelBoot(), atFirmware.Child("kernelBoot.container")
+	b, at := k.kernelBoot(), atFirmware.child("kernelBoot.container")
 	if b == nil || b.Container == nil {
 		return
 	}
@@ -116,14 +116,14 @@ func checkACPITables(k *checker) {
 	if k.domain.Firmware == nil || k.domain.Firmware.ACPI == nil {
 		return
 	}
-	t, at := k.domain.Firmware.ACPI, atFirmware.Child("acpi")
+	t, at := k.domain.Firmware.ACPI, atFirmware.child("acpi")
 	if t.SlicNameRef == "" && t.MsdmNameRef == "" {
 		k.required(at, "must specify a table", "set slicNameRef or msdmNameRef, or remove it")
 	}
 	for _, table := range []struct{ field, volume string }{{"slicNameRef", t.SlicNameRef}, {"msdmNameRef", t.MsdmNameRef}} {
 		secret := slices.ContainsFunc(k.spec.Volumes, func(v v1.Volume) bool { return v.Name == table.volume && v.Secret != nil })
 		if table.volume != "" && !secret {
-			k.invalid(at.Child(table.field), table.volume, "must be a volume with a Secret", "use the name of such a volume in spec.volumes")
+			k.invalid(at.child(table.field), table.volume, "must be a volume with a Secret", "use the name of such a volume in spec.volumes")
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmidefaults"
@@ -36,7 +37,7 @@ var cpuRules = []Rule{
 
 func checkArchitecture(k *checker) {
 	if !vmidefaults.Supported(k.arch) {
-		k.invalid(atSpec.Child("architecture"), k.arch, "is not supported", "use amd64, arm64 or s390x")
+		k.invalid(atSpec.child("architecture"), k.arch, "is not supported", "use amd64, arm64 or s390x")
 	}
 }
 
@@ -50,7 +51,7 @@ func checkMachineType(k *checker) {
 	}
 	machine := k.domain.Machine.Type
 	if !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, machine); return ok && err == nil }) {
-		k.invalid(atDomain.Child("machine.type"), machine, "is not supported on "+k.arch+" in this cluster", "use a type that matches "+strings.Join(patterns, " or "))
+		k.invalid(atDomain.child("machine.type"), machine, "is not supported on "+k.arch+" in this cluster", "use a type that matches "+strings.Join(patterns, " or "))
 	}
 }
 
@@ -82,14 +83,14 @@ func checkTopology(k *checker) {
 
 func checkMaxSockets(k *checker) {
 	if cpu := k.domain.CPU; cpu != nil && cpu.MaxSockets > 0 && cpu.MaxSockets < max(cpu.Sockets, 1) {
-		k.invalid(atCPU.Child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("must not be below the %d sockets of the VMI", max(cpu.Sockets, 1)),
+		k.invalid(atCPU.child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("must not be below the %d sockets of the VMI", max(cpu.Sockets, 1)),
 			"increase it, or remove it")
 	}
 }
 
 func checkCPUModel(k *checker) {
 	if cpu := k.domain.CPU; cpu != nil && cpu.Model != "" {
-		k.labelPart(atCPU.Child("model"), v1.CPUModelLabel, cpu.Model, "use a CPU model of libvirt, host-model or host-passthrough")
+		k.labelPart(atCPU.child("model"), v1.CPUModelLabel, cpu.Model, "use a CPU model of libvirt, host-model or host-passthrough")
 	}
 }
 
@@ -105,7 +106,7 @@ func checkCPUFeatures(k *checker) {
 		return
 	}
 	for i, f := range k.domain.CPU.Features {
-		k.labelPart(atCPU.Child("features").Index(i).Child("name"), v1.CPUFeatureLabel, f.Name, "use a CPU feature of libvirt, such as aes")
+		k.labelPart(atCPU.child("features").index(i).child("name"), v1.CPUFeatureLabel, f.Name, "use a CPU feature of libvirt, such as aes")
 	}
 }
 
@@ -113,10 +114,10 @@ func checkPolicies(k *checker) {
 	if k.domain.CPU == nil {
 		return
 	}
-	taken, at := names{}, atCPU.Child("features")
+	taken, at := names{}, atCPU.child("features")
 	for i, f := range k.domain.CPU.Features {
-		taken.take(k, at.Index(i).Child("name"), f.Name)
-		oneOf(k, at.Index(i).Child("policy"), f.Policy, "force", "require", "optional", "disable", "forbid")
+		taken.take(k, at.index(i).child("name"), f.Name)
+		oneOf(k, at.index(i).child("policy"), f.Policy, "force", "require", "optional", "disable", "forbid")
 	}
 }
 
@@ -128,13 +129,9 @@ func checkDedicated(k *checker) {
 		return
 	}
 	request, limit := k.domain.Resources.Requests.Cpu(), k.domain.Resources.Limits.Cpu()
-	atRequest, atLimit := atResources.Child("requests.cpu"), atResources.Child("limits.cpu")
-	if request.MilliValue()%1000 != 0 {
-		k.invalid(atRequest, brief(request.String()), "dedicated CPUs must be a whole number", "use a whole number")
-	}
-	if limit.MilliValue()%1000 != 0 {
-		k.invalid(atLimit, brief(limit.String()), "dedicated CPUs must be a whole number", "use a whole number")
-	}
+	atRequest, atLimit := atResources.child("requests.cpu"), atResources.child("limits.cpu")
+	k.whole(atRequest, request)
+	k.whole(atLimit, limit)
 	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) != 0 {
 		k.invalid(atRequest, brief(request.String()), "dedicated CPUs must be equal to the limit of "+limit.String(), "use the same amount")
 	}
@@ -143,11 +140,17 @@ func checkDedicated(k *checker) {
 	}
 }
 
+func (k *checker) whole(at *fieldPath, cpus *resource.Quantity) {
+	if cpus.MilliValue()%1000 != 0 {
+		k.invalid(at, brief(cpus.String()), "dedicated CPUs must be a whole number", "use a whole number")
+	}
+}
+
 const ownCPUsReason, ownCPUsRemedy = "requires dedicated CPUs", "set spec.domain.cpu.dedicatedCpuPlacement, or remove it"
 
 func checkEmulatorThread(k *checker) {
 	if cpu := k.domain.CPU; cpu != nil && cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
-		k.invalid(atCPU.Child("isolateEmulatorThread"), true, ownCPUsReason, ownCPUsRemedy)
+		k.invalid(atCPU.child("isolateEmulatorThread"), true, ownCPUsReason, ownCPUsRemedy)
 	}
 }
 
@@ -157,10 +160,10 @@ func checkOwnCPUs(k *checker) {
 		return
 	}
 	if cpu.Realtime != nil {
-		k.invalid(atCPU.Child("realtime"), cpu.Realtime.Mask, ownCPUsReason, ownCPUsRemedy)
+		k.invalid(atCPU.child("realtime"), cpu.Realtime.Mask, ownCPUsReason, ownCPUsRemedy)
 	}
 	if cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil {
-		k.invalid(atCPU.Child("numa.guestMappingPassthrough"), "{}", ownCPUsReason, ownCPUsRemedy)
+		k.invalid(atCPU.child("numa.guestMappingPassthrough"), "{}", ownCPUsReason, ownCPUsRemedy)
 	}
 }
 
@@ -169,7 +172,7 @@ func checkNUMA(k *checker) {
 	if cpu == nil || cpu.NUMA == nil || cpu.NUMA.GuestMappingPassthrough == nil {
 		return
 	}
-	at := atCPU.Child("numa.guestMappingPassthrough")
+	at := atCPU.child("numa.guestMappingPassthrough")
 	if k.domain.Memory == nil || k.domain.Memory.Hugepages == nil {
 		k.invalid(at, "{}", "requires huge pages", "set spec.domain.memory.hugepages, or remove it")
 	}
@@ -188,18 +191,18 @@ func checkIOThreads(k *checker) {
 		most = MaxCPUs
 	}
 	if t := k.domain.IOThreads; t != nil && t.SupplementalPoolThreadCount != nil && *t.SupplementalPoolThreadCount > most {
-		k.invalid(atDomain.Child("ioThreads.supplementalPoolThreadCount"), *t.SupplementalPoolThreadCount,
+		k.invalid(atDomain.child("ioThreads.supplementalPoolThreadCount"), *t.SupplementalPoolThreadCount,
 			fmt.Sprintf("exceeds the maximum of %d", most), "use fewer threads")
 	}
 }
 
 func checkThreadPool(k *checker) {
-	at := atDomain.Child("ioThreadsPolicy")
+	at := atDomain.child("ioThreadsPolicy")
 	p, threads := k.domain.IOThreadsPolicy, k.domain.IOThreads
 	if p != nil {
 		oneOf(k, at, *p, v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto, v1.IOThreadsPolicySupplementalPool)
 	}
-	at = atDomain.Child("ioThreads.supplementalPoolThreadCount")
+	at = atDomain.child("ioThreads.supplementalPoolThreadCount")
 	pool := p != nil && *p == v1.IOThreadsPolicySupplementalPool
 	counted := threads != nil && threads.SupplementalPoolThreadCount != nil
 	switch {
@@ -212,6 +215,6 @@ func checkThreadPool(k *checker) {
 
 func checkRebootPolicy(k *checker) {
 	if p := k.domain.RebootPolicy; p != nil {
-		oneOf(k, atDomain.Child("rebootPolicy"), *p, v1.RebootPolicyReboot, v1.RebootPolicyTerminate)
+		oneOf(k, atDomain.child("rebootPolicy"), *p, v1.RebootPolicyReboot, v1.RebootPolicyTerminate)
 	}
 }

@@ -13,10 +13,10 @@ import (
 // but the annotations of a VMI in a cluster.
 func Metadata(vmi *v1.VirtualMachineInstance) []Fault {
 	k, at := &checker{}, &fieldPath{name: "metadata"}
-	k.text(at.Child("name"), vmi.Name, validation.IsDNS1123Subdomain, useDNSName)
-	k.text(at.Child("namespace"), vmi.Namespace, validation.IsDNS1123Label, useDNSLabel)
-	k.text(at.Child("uid"), string(vmi.UID), LabelValue, "use an object read from the API server")
-	k.labels(at.Child("labels"), vmi.Labels)
+	k.text(at.child("name"), vmi.Name, validation.IsDNS1123Subdomain, useDNSName)
+	k.text(at.child("namespace"), vmi.Namespace, validation.IsDNS1123Label, useDNSLabel)
+	k.text(at.child("uid"), string(vmi.UID), LabelValue, "use an object read from the API server")
+	k.labels(at.child("labels"), vmi.Labels)
 	for _, key := range sortedKeys(vmi.Annotations) {
 		k.text(atAnnotations, strings.ToLower(key), LabelKey, useKey)
 	}
@@ -33,6 +33,6 @@ func Labels(field string, labels map[string]string) []Fault {
 func (k *checker) labels(at *fieldPath, labels map[string]string) {
 	for _, key := range sortedKeys(labels) {
 		k.text(at, key, LabelKey, useKey)
-		k.text(at.Key(key), labels[key], LabelValue, useLabel)
+		k.text(at.key(key), labels[key], LabelValue, useLabel)
 	}
 }

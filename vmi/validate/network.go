@@ -41,7 +41,7 @@ type networkChecker struct{ *checker }
 func (k networkChecker) netNames(list *fieldPath, all, counterparts []string, other string) {
 	taken := names{}
 	for i, name := range all {
-		at := list.Index(i).Child("name")
+		at := list.index(i).child("name")
 		if !netName.MatchString(name) {
 			k.invalid(at, name, "must be a valid network name", "use 1 to 63 letters, digits, - and _")
 		}
@@ -76,16 +76,16 @@ func checkInterfaces(k *checker) {
 
 func checkNetworkSources(k *checker) {
 	for i := range k.spec.Networks {
-		n, at := &k.spec.Networks[i], atNetworks.Index(i)
+		n, at := &k.spec.Networks[i], atNetworks.index(i)
 		k.only(at, chosen(alternative{"pod", n.Pod != nil}, alternative{"multus", n.Multus != nil}, alternative{"resourceClaim", n.ResourceClaim != nil}), "pod or multus")
 		switch {
 		case n.Pod != nil:
-			networkChecker{k}.cidr(at.Child("pod.vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
-			networkChecker{k}.cidr(at.Child("pod.vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
+			networkChecker{k}.cidr(at.child("pod.vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
+			networkChecker{k}.cidr(at.child("pod.vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
 		case n.Multus != nil:
-			networkChecker{k}.attachment(at.Child("multus.networkName"), n.Multus.NetworkName)
+			networkChecker{k}.attachment(at.child("multus.networkName"), n.Multus.NetworkName)
 		case n.ResourceClaim != nil:
-			k.claim(at.Child("resourceClaim"), n.ResourceClaim)
+			k.claim(at.child("resourceClaim"), n.ResourceClaim)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func checkOnePodNetwork(k *checker) {
 	taken := names{}
 	for i := range k.spec.Networks {
 		if n := &k.spec.Networks[i]; n.Pod != nil || n.Multus != nil && n.Multus.Default {
-			taken.take(k, atNetworks.Index(i), "Pod network")
+			taken.take(k, atNetworks.index(i), "Pod network")
 		}
 	}
 }
@@ -127,7 +127,7 @@ func checkOnePodNetwork(k *checker) {
 func checkPodNetwork(k *checker) {
 	if binding, usable := k.config.cluster().PodBinding(); !usable && vmidefaults.WantsPodNetwork(k.spec) {
 		k.required(atInterfaces, fmt.Sprintf("the cluster's default binding %s is not permitted for the Pod network", binding),
-			"set networks and interfaces, or set "+atDevices.Child("autoattachPodInterface").String()+" to false")
+			"set networks and interfaces, or set "+atDevices.child("autoattachPodInterface").String()+" to false")
 	}
 }
 
@@ -147,13 +147,13 @@ func checkBindings(k *checker) {
 		onPod[k.spec.Networks[i].Name] = k.spec.Networks[i].Pod != nil
 	}
 	for i := range k.devices.Interfaces {
-		in, at := &k.devices.Interfaces[i], atInterfaces.Index(i)
+		in, at := &k.devices.Interfaces[i], atInterfaces.index(i)
 		all := bindings(in)
 		if len(all) > 1 {
 			k.only(at, all, "")
 			continue
 		}
-		networkChecker{k}.binding(at.Child(slices.Concat(all, []string{"bridge"})[0]), in, onPod[in.Name], networks[in.Name])
+		networkChecker{k}.binding(at.child(slices.Concat(all, []string{"bridge"})[0]), in, onPod[in.Name], networks[in.Name])
 	}
 }
 
@@ -163,7 +163,7 @@ func (k networkChecker) binding(at *fieldPath, in *v1.Interface, onPod, known bo
 	case in.DeprecatedSlirp != nil || in.DeprecatedMacvtap != nil || in.DeprecatedPasst != nil:
 		k.forbidden(at, "was removed from KubeVirt", "use masquerade, bridge or passtBinding")
 	case in.Binding != nil:
-		k.plugin(at.Child("name"), in.Binding.Name)
+		k.plugin(at.child("name"), in.Binding.Name)
 	case in.SRIOV != nil && onPod:
 		k.invalid(at, "{}", "is supported for multus networks only", "use masquerade")
 	case vmidefaults.IsBridge(in) && onPod && k.config.ForbidPodBridge:
@@ -189,7 +189,7 @@ func (k networkChecker) plugin(at *fieldPath, name string) {
 func checkMACs(k *checker) {
 	taken := names{}
 	for i := range k.devices.Interfaces {
-		at, mac := atInterfaces.Index(i).Child("macAddress"), k.devices.Interfaces[i].MacAddress
+		at, mac := atInterfaces.index(i).child("macAddress"), k.devices.Interfaces[i].MacAddress
 		if mac == "" {
 			continue
 		}
@@ -210,19 +210,19 @@ const maxACPIIndex = 16*1024 - 1
 func checkCards(k *checker) {
 	taken := names{}
 	for i := range k.devices.Interfaces {
-		in, at := &k.devices.Interfaces[i], atInterfaces.Index(i)
-		oneOf(k, at.Child("model"), in.Model, "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
+		in, at := &k.devices.Interfaces[i], atInterfaces.index(i)
+		oneOf(k, at.child("model"), in.Model, "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 		if in.PciAddress != "" && !pciForm.MatchString(in.PciAddress) {
-			k.invalid(at.Child("pciAddress"), in.PciAddress, "must be a PCI address", pciRemedy)
+			k.invalid(at.child("pciAddress"), in.PciAddress, "must be a PCI address", pciRemedy)
 		}
 		if n := in.ACPIIndex; n < 0 || n > maxACPIIndex {
-			k.invalid(at.Child("acpiIndex"), n, "is out of range", fmt.Sprintf("use 1 to %d", maxACPIIndex))
+			k.invalid(at.child("acpiIndex"), n, "is out of range", fmt.Sprintf("use 1 to %d", maxACPIIndex))
 		} else if n > 0 {
-			taken.take(k, at.Child("acpiIndex"), fmt.Sprint(n))
+			taken.take(k, at.child("acpiIndex"), fmt.Sprint(n))
 		}
-		oneOf(k, at.Child("state"), in.State, v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown, v1.InterfaceStateAbsent)
+		oneOf(k, at.child("state"), in.State, v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown, v1.InterfaceStateAbsent)
 		if in.SRIOV != nil && in.State == v1.InterfaceStateLinkDown {
-			k.invalid(at.Child("state"), in.State, "is not supported for SR-IOV", "use up or absent")
+			k.invalid(at.child("state"), in.State, "is not supported for SR-IOV", "use up or absent")
 		}
 	}
 }
@@ -230,14 +230,14 @@ func checkCards(k *checker) {
 func checkPorts(k *checker) {
 	taken := names{}
 	for i := range k.devices.Interfaces {
-		in, list := &k.devices.Interfaces[i], atInterfaces.Index(i).Child("ports")
+		in, list := &k.devices.Interfaces[i], atInterfaces.index(i).child("ports")
 		for j, p := range in.Ports {
-			at := list.Index(j)
-			oneOf(k, at.Child("protocol"), p.Protocol, string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP))
-			networkChecker{k}.port(at.Child("port"), p.Port)
+			at := list.index(j)
+			oneOf(k, at.child("protocol"), p.Protocol, string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP))
+			networkChecker{k}.port(at.child("port"), p.Port)
 			if p.Name != "" {
-				k.text(at.Child("name"), p.Name, validation.IsValidPortName, "use at most 15 lower case letters, digits and dashes")
-				taken.take(k, at.Child("name"), p.Name)
+				k.text(at.child("name"), p.Name, validation.IsValidPortName, "use at most 15 lower case letters, digits and dashes")
+				taken.take(k, at.child("name"), p.Name)
 			}
 		}
 	}
@@ -245,15 +245,15 @@ func checkPorts(k *checker) {
 
 func checkPortRanges(k *checker) {
 	for i := range k.devices.Interfaces {
-		in, list := &k.devices.Interfaces[i], atInterfaces.Index(i).Child("portRanges")
+		in, list := &k.devices.Interfaces[i], atInterfaces.index(i).child("portRanges")
 		if len(in.PortRanges) > 0 && (len(in.Ports) > 0 || in.Masquerade == nil) {
 			k.invalid(list, len(in.PortRanges), "require masquerade and no ports", "list the ports in ports")
 		}
 		for j, r := range in.PortRanges {
-			networkChecker{k}.port(list.Index(j).Child("start"), r.Start)
-			networkChecker{k}.port(list.Index(j).Child("end"), r.End)
+			networkChecker{k}.port(list.index(j).child("start"), r.Start)
+			networkChecker{k}.port(list.index(j).child("end"), r.End)
 			if r.End < r.Start {
-				k.invalid(list.Index(j).Child("end"), r.End, fmt.Sprintf("must not be below the start, %d", r.Start), "swap them")
+				k.invalid(list.index(j).child("end"), r.End, fmt.Sprintf("must not be below the start, %d", r.Start), "swap them")
 			}
 		}
 	}
@@ -267,19 +267,19 @@ func (k networkChecker) port(at *fieldPath, port int32) {
 
 func checkDHCP(k *checker) {
 	for i := range k.devices.Interfaces {
-		o, at := k.devices.Interfaces[i].DHCPOptions, atInterfaces.Index(i).Child("dhcpOptions")
+		o, at := k.devices.Interfaces[i].DHCPOptions, atInterfaces.index(i).child("dhcpOptions")
 		if o == nil {
 			continue
 		}
 		for j, server := range o.NTPServers {
 			if ip := net.ParseIP(server); ip == nil || ip.To4() == nil {
-				k.invalid(at.Child("ntpServers").Index(j), server, "must be an IPv4 address", "use an address such as 10.0.0.123")
+				k.invalid(at.child("ntpServers").index(j), server, "must be an IPv4 address", "use an address such as 10.0.0.123")
 			}
 		}
 		options := map[int]bool{}
 		for j, p := range o.PrivateOptions {
 			if p.Option < 224 || p.Option > 254 || options[p.Option] {
-				k.invalid(at.Child("privateOptions").Index(j).Child("option"), p.Option, "must be a unique private option", "use each of 224 to 254 once")
+				k.invalid(at.child("privateOptions").index(j).child("option"), p.Option, "must be a unique private option", "use each of 224 to 254 once")
 			}
 			options[p.Option] = true
 		}

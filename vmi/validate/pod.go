@@ -27,7 +27,7 @@ var podRules = []Rule{
 func checkHostname(k *checker) {
 	for _, host := range []struct{ field, name string }{{"hostname", k.spec.Hostname}, {"subdomain", k.spec.Subdomain}} {
 		if host.name != "" {
-			k.text(atSpec.Child(host.field), host.name, validation.IsDNS1123Label, useDNSLabel)
+			k.text(atSpec.child(host.field), host.name, validation.IsDNS1123Label, useDNSLabel)
 		}
 	}
 }
@@ -40,26 +40,26 @@ const (
 )
 
 func checkDNS(k *checker) {
-	c, at := k.spec.DNSConfig, atSpec.Child("dnsConfig")
-	oneOf(k, atSpec.Child("dnsPolicy"), k.spec.DNSPolicy, corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
+	c, at := k.spec.DNSConfig, atSpec.child("dnsConfig")
+	oneOf(k, atSpec.child("dnsPolicy"), k.spec.DNSPolicy, corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
 	if k.spec.DNSPolicy == corev1.DNSNone && (c == nil || len(c.Nameservers) == 0) {
-		k.required(at.Child("nameservers"), "dnsPolicy None requires a nameserver", "add one, or use another dnsPolicy")
+		k.required(at.child("nameservers"), "dnsPolicy None requires a nameserver", "add one, or use another dnsPolicy")
 	}
 	if c == nil {
 		return
 	}
 	if n := len(c.Nameservers); n > maxNameservers {
-		k.invalid(at.Child("nameservers"), n, "exceeds the maximum", fmt.Sprintf("use at most %d", maxNameservers))
+		k.invalid(at.child("nameservers"), n, "exceeds the maximum", fmt.Sprintf("use at most %d", maxNameservers))
 	}
 	for i, server := range c.Nameservers {
 		if net.ParseIP(server) == nil && !(k.existing && legacyIP(server)) {
-			k.invalid(at.Child("nameservers").Index(i), server, "must be an IP address", "use an address such as 10.0.0.10")
+			k.invalid(at.child("nameservers").index(i), server, "must be an IP address", "use an address such as 10.0.0.10")
 		}
 	}
-	k.searches(at.Child("searches"), c.Searches)
+	k.searches(at.child("searches"), c.Searches)
 	for i, option := range c.Options {
 		if option.Name == "" {
-			k.required(at.Child("options").Index(i).Child("name"), "must be set", "set the name of the option, such as ndots")
+			k.required(at.child("options").index(i).child("name"), "must be set", "set the name of the option, such as ndots")
 		}
 	}
 }
@@ -73,7 +73,7 @@ func (k *checker) searches(at *fieldPath, domains []string) {
 	}
 	for i, domain := range domains {
 		if domain != "." {
-			k.text(at.Index(i), strings.TrimSuffix(domain, "."), validation.IsDNS1123SubdomainWithUnderscore, useDNSName)
+			k.text(at.index(i), strings.TrimSuffix(domain, "."), validation.IsDNS1123SubdomainWithUnderscore, useDNSName)
 		}
 	}
 }
@@ -90,17 +90,17 @@ func checkGracePeriod(k *checker) {
 		margin = podGraceAdded
 	}
 	if g := k.spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt64-margin) {
-		k.invalid(atSpec.Child("terminationGracePeriodSeconds"), *g, "is out of range", "use 0 or more seconds")
+		k.invalid(atSpec.child("terminationGracePeriodSeconds"), *g, "is out of range", "use 0 or more seconds")
 	}
 }
 
 func checkStrategies(k *checker) {
 	if e := k.spec.EvictionStrategy; e != nil {
-		oneOf(k, atSpec.Child("evictionStrategy"), *e,
+		oneOf(k, atSpec.child("evictionStrategy"), *e,
 			v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrate, v1.EvictionStrategyLiveMigrateIfPossible, v1.EvictionStrategyExternal)
 	}
 	if s := k.spec.StartStrategy; s != nil {
-		oneOf(k, atSpec.Child("startStrategy"), *s, v1.StartStrategyPaused)
+		oneOf(k, atSpec.child("startStrategy"), *s, v1.StartStrategyPaused)
 	}
 }
 
@@ -109,22 +109,22 @@ func checkReferences(k *checker) {
 		{"priorityClassName", k.spec.PriorityClassName}, {"serviceAccountName", k.spec.ServiceAccountName},
 	} {
 		if ref.name != "" {
-			k.text(atSpec.Child(ref.field), ref.name, validation.IsDNS1123Subdomain, useDNSName)
+			k.text(atSpec.child(ref.field), ref.name, validation.IsDNS1123Subdomain, useDNSName)
 		}
 	}
 }
 
 func checkSchedulerName(k *checker) {
 	if name := k.spec.SchedulerName; name != "" {
-		k.text(atSpec.Child("schedulerName"), name, validation.IsDNS1123Subdomain, useDNSName)
+		k.text(atSpec.child("schedulerName"), name, validation.IsDNS1123Subdomain, useDNSName)
 	}
 }
 
 func checkProbes(k *checker) {
-	k.probe(atSpec.Child("readinessProbe"), k.spec.ReadinessProbe)
-	k.probe(atSpec.Child("livenessProbe"), k.spec.LivenessProbe)
+	k.probe(atSpec.child("readinessProbe"), k.spec.ReadinessProbe)
+	k.probe(atSpec.child("livenessProbe"), k.spec.LivenessProbe)
 	if p := k.spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
-		k.invalid(atSpec.Child("livenessProbe.successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
+		k.invalid(atSpec.child("livenessProbe.successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
 	}
 }
 
@@ -149,20 +149,20 @@ func (k *checker) probe(at *fieldPath, p *v1.Probe) {
 		value int32
 	}{{"initialDelaySeconds", delay, p.InitialDelaySeconds}, {"timeoutSeconds", timeout, p.TimeoutSeconds}} {
 		if t.value < t.limit[0] || t.value > t.limit[1] {
-			k.invalid(at.Child(t.field), t.value, "is out of range", "use 0 or more seconds")
+			k.invalid(at.child(t.field), t.value, "is out of range", "use 0 or more seconds")
 		}
 	}
 	if p.Exec != nil && len(p.Exec.Command) == 0 {
-		k.required(at.Child("exec.command"), "must be set", "set the command to run in the guest")
+		k.required(at.child("exec.command"), "must be set", "set the command to run in the guest")
 	}
 	if p.TCPSocket != nil {
-		k.probePort(at.Child("tcpSocket.port"), p.TCPSocket.Port)
+		k.probePort(at.child("tcpSocket.port"), p.TCPSocket.Port)
 	}
 	if p.HTTPGet != nil {
-		k.probePort(at.Child("httpGet.port"), p.HTTPGet.Port)
-		oneOf(k, at.Child("httpGet.scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		k.probePort(at.child("httpGet.port"), p.HTTPGet.Port)
+		oneOf(k, at.child("httpGet.scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i, header := range p.HTTPGet.HTTPHeaders {
-			k.text(at.Child("httpGet.httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
+			k.text(at.child("httpGet.httpHeaders").index(i).child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (k *checker) size(at *fieldPath, q *resource.Quantity) {
 
 func checkMemory(k *checker) {
 	if m := k.domain.Memory; m != nil && m.Guest != nil && m.Guest.IsZero() {
-		k.size(atMemory.Child("guest"), m.Guest)
+		k.size(atMemory.child("guest"), m.Guest)
 	}
 }
 
@@ -44,20 +44,20 @@ func checkMemory(k *checker) {
 func (k *checker) memoryPath() *fieldPath {
 	switch {
 	case k.domain.Memory != nil && k.domain.Memory.Guest != nil:
-		return atMemory.Child("guest")
+		return atMemory.child("guest")
 	case !k.domain.Resources.Requests.Memory().IsZero():
-		return atResources.Child("requests.memory")
+		return atResources.child("requests.memory")
 	case !k.domain.Resources.Limits.Memory().IsZero():
-		return atResources.Child("limits.memory")
+		return atResources.child("limits.memory")
 	default:
-		return atMemory.Child("hugepages.pageSize")
+		return atMemory.child("hugepages.pageSize")
 	}
 }
 
 func checkMemorySize(k *checker) {
 	guest := vmidefaults.MemoryOf(k.domain)
 	if guest == nil {
-		k.required(atMemory.Child("guest"), "memory must be set", "set it, or "+atResources.Child("requests.memory").String())
+		k.required(atMemory.child("guest"), "memory must be set", "set it, or "+atResources.child("requests.memory").String())
 		return
 	}
 	if !guest.IsZero() { // otherwise reported by checkMemory
@@ -84,7 +84,7 @@ func (k *checker) pageSize() (page *resource.Quantity, text string) {
 // checkHugepages rejects a page size that cannot be part of the name of a resource.
 func checkHugepages(k *checker) {
 	if page, text := k.pageSize(); page != nil {
-		k.text(atMemory.Child("hugepages.pageSize"), corev1.ResourceHugePagesPrefix+text, LabelKey, "use a page size of the nodes, such as 2Mi or 1Gi")
+		k.text(atMemory.child("hugepages.pageSize"), corev1.ResourceHugePagesPrefix+text, LabelKey, "use a page size of the nodes, such as 2Mi or 1Gi")
 	}
 }
 
@@ -98,7 +98,7 @@ func checkWholePages(k *checker) {
 		k.invalid(k.memoryPath(), brief(guest.String()), "must be a multiple of the page size "+text, "change it to a multiple")
 	}
 	if request := k.domain.Resources.Requests.Memory(); guest != nil && !request.IsZero() && request.Cmp(*guest) < 0 {
-		k.invalid(atResources.Child("requests.memory"), brief(request.String()), "must not be below the guest memory with huge pages",
+		k.invalid(atResources.child("requests.memory"), brief(request.String()), "must not be below the guest memory with huge pages",
 			"set it to "+guest.String()+", or remove it")
 	}
 }
@@ -108,7 +108,7 @@ func checkMaxGuest(k *checker) {
 	if k.domain.Memory == nil || k.domain.Memory.MaxGuest == nil || guest == nil {
 		return
 	}
-	most, at := k.domain.Memory.MaxGuest, atMemory.Child("maxGuest")
+	most, at := k.domain.Memory.MaxGuest, atMemory.child("maxGuest")
 	k.size(at, most)
 	if most.Cmp(*guest) < 0 {
 		k.invalid(at, brief(most.String()), "must not be below the guest memory of "+guest.String(), "increase it, or remove it")
@@ -119,17 +119,17 @@ func checkReservedOverhead(k *checker) {
 	if k.domain.Memory == nil || k.domain.Memory.ReservedOverhead == nil {
 		return
 	}
-	r, at := k.domain.Memory.ReservedOverhead, atMemory.Child("reservedOverhead")
+	r, at := k.domain.Memory.ReservedOverhead, atMemory.child("reservedOverhead")
 	if r.MemLock != nil {
-		oneOf(k, at.Child("memLock"), *r.MemLock, v1.MemLockRequired, v1.MemLockNotRequired)
+		oneOf(k, at.child("memLock"), *r.MemLock, v1.MemLockRequired, v1.MemLockNotRequired)
 	}
 }
 
 func atResource(list string, name corev1.ResourceName) *fieldPath {
 	if standard(name) && name != corev1.ResourceEphemeralStorage {
-		return atResources.Child(list).Child(string(name))
+		return atResources.child(list).child(string(name))
 	}
-	return atResources.Child(list).Key(string(name))
+	return atResources.child(list).key(string(name))
 }
 
 // standard reports whether a container's limit of the resource may exceed its request.

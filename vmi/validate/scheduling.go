@@ -26,23 +26,23 @@ var schedulingRules = []Rule{
 type schedulingChecker struct{ *checker }
 
 func checkNodeSelector(k *checker) {
-	k.labels(atSpec.Child("nodeSelector"), k.spec.NodeSelector)
+	k.labels(atSpec.child("nodeSelector"), k.spec.NodeSelector)
 }
 
 func checkTolerations(k *checker) {
 	for i := range k.spec.Tolerations {
-		t, at := &k.spec.Tolerations[i], atSpec.Child("tolerations").Index(i)
+		t, at := &k.spec.Tolerations[i], atSpec.child("tolerations").index(i)
 		if t.Key == "" && t.Operator != corev1.TolerationOpExists {
-			k.invalid(at.Child("operator"), t.Operator, "requires a key", "use Exists to tolerate everything, or set a key")
+			k.invalid(at.child("operator"), t.Operator, "requires a key", "use Exists to tolerate everything, or set a key")
 		}
 		if t.Key != "" {
-			k.text(at.Child("key"), t.Key, LabelKey, useKey)
+			k.text(at.child("key"), t.Key, LabelKey, useKey)
 		}
-		oneOf(k, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
-		schedulingChecker{k}.tolerated(at.Child("value"), t)
-		oneOf(k, at.Child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+		oneOf(k, at.child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
+		schedulingChecker{k}.tolerated(at.child("value"), t)
+		oneOf(k, at.child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			k.invalid(at.Child("tolerationSeconds"), *t.TolerationSeconds, "is supported for effect NoExecute only", "use that effect, or remove the seconds")
+			k.invalid(at.child("tolerationSeconds"), *t.TolerationSeconds, "is supported for effect NoExecute only", "use that effect, or remove the seconds")
 		}
 	}
 }
@@ -65,18 +65,18 @@ func (k schedulingChecker) tolerated(at *fieldPath, t *corev1.Toleration) {
 func checkSpread(k *checker) {
 	all := k.spec.TopologySpreadConstraints
 	for i := range all {
-		c, at := &k.spec.TopologySpreadConstraints[i], atSpec.Child("topologySpreadConstraints").Index(i)
+		c, at := &k.spec.TopologySpreadConstraints[i], atSpec.child("topologySpreadConstraints").index(i)
 		if c.MaxSkew < 1 {
-			k.invalid(at.Child("maxSkew"), c.MaxSkew, "must be positive", "use 1 or more")
+			k.invalid(at.child("maxSkew"), c.MaxSkew, "must be positive", "use 1 or more")
 		}
-		k.text(at.Child("topologyKey"), c.TopologyKey, LabelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
+		k.text(at.child("topologyKey"), c.TopologyKey, LabelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
 		if w := c.WhenUnsatisfiable; w == "" {
-			k.required(at.Child("whenUnsatisfiable"), "must be set", "use DoNotSchedule or ScheduleAnyway")
+			k.required(at.child("whenUnsatisfiable"), "must be set", "use DoNotSchedule or ScheduleAnyway")
 		} else {
-			oneOf(k, at.Child("whenUnsatisfiable"), w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+			oneOf(k, at.child("whenUnsatisfiable"), w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		}
 		if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
-			k.invalid(at.Child("minDomains"), *c.MinDomains, "must be positive and requires DoNotSchedule", "use 1 or more, with DoNotSchedule")
+			k.invalid(at.child("minDomains"), *c.MinDomains, "must be positive and requires DoNotSchedule", "use 1 or more, with DoNotSchedule")
 		}
 		if slices.ContainsFunc(all[:i], func(o corev1.TopologySpreadConstraint) bool {
 			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
@@ -88,11 +88,11 @@ func checkSpread(k *checker) {
 			value *corev1.NodeInclusionPolicy
 		}{{"nodeAffinityPolicy", c.NodeAffinityPolicy}, {"nodeTaintsPolicy", c.NodeTaintsPolicy}} {
 			if policy.value != nil {
-				oneOf(k, at.Child(policy.field), *policy.value, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+				oneOf(k, at.child(policy.field), *policy.value, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 			}
 		}
-		schedulingChecker{k}.selector(at.Child("labelSelector"), c.LabelSelector)
-		schedulingChecker{k}.extended(at.Child("labelSelector"), c.LabelSelector, len(c.MatchLabelKeys))
+		schedulingChecker{k}.selector(at.child("labelSelector"), c.LabelSelector)
+		schedulingChecker{k}.extended(at.child("labelSelector"), c.LabelSelector, len(c.MatchLabelKeys))
 	}
 }
 
@@ -124,34 +124,34 @@ func checkNodeAffinity(k *checker) {
 	if k.spec.Affinity == nil || k.spec.Affinity.NodeAffinity == nil {
 		return
 	}
-	a, at := k.spec.Affinity.NodeAffinity, atSpec.Child("affinity.nodeAffinity")
+	a, at := k.spec.Affinity.NodeAffinity, atSpec.child("affinity.nodeAffinity")
 	if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
+		at := at.child("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
 		if len(r.NodeSelectorTerms) == 0 {
 			k.required(at, "must not be empty", "add a term, or remove the affinity")
 		}
 		for i := range r.NodeSelectorTerms {
-			schedulingChecker{k}.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
-			schedulingChecker{k}.nodeValues(at.Index(i), &r.NodeSelectorTerms[i])
+			schedulingChecker{k}.nodeTerm(at.index(i), &r.NodeSelectorTerms[i])
+			schedulingChecker{k}.nodeValues(at.index(i), &r.NodeSelectorTerms[i])
 		}
 	}
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-		p, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+		p, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.child("preferredDuringSchedulingIgnoredDuringExecution").index(i)
 		schedulingChecker{k}.weight(at, p.Weight)
-		schedulingChecker{k}.nodeTerm(at.Child("preference"), &p.Preference)
+		schedulingChecker{k}.nodeTerm(at.child("preference"), &p.Preference)
 	}
 }
 
 func (k schedulingChecker) weight(at *fieldPath, weight int32) {
 	if weight < 1 || weight > 100 {
-		k.invalid(at.Child("weight"), weight, "is out of range", "use 1 to 100")
+		k.invalid(at.child("weight"), weight, "is out of range", "use 1 to 100")
 	}
 }
 
 func (k schedulingChecker) nodeTerm(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
-		r, at := &t.MatchExpressions[i], at.Child("matchExpressions").Index(i)
-		k.text(at.Child("key"), r.Key, LabelKey, useKey)
+		r, at := &t.MatchExpressions[i], at.child("matchExpressions").index(i)
+		k.text(at.child("key"), r.Key, LabelKey, useKey)
 		n, fits := len(r.Values), true
 		switch r.Operator {
 		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
@@ -161,10 +161,10 @@ func (k schedulingChecker) nodeTerm(at *fieldPath, t *corev1.NodeSelectorTerm) {
 		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 			fits = n == 1
 		default:
-			k.invalid(at.Child("operator"), r.Operator, "is not supported", "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
+			k.invalid(at.child("operator"), r.Operator, "is not supported", "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
 		}
 		if !fits {
-			k.invalid(at.Child("values"), n, "is not a valid number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
+			k.invalid(at.child("values"), n, "is not a valid number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
 		}
 	}
 	k.nodeFields(at, t)
@@ -173,9 +173,9 @@ func (k schedulingChecker) nodeTerm(at *fieldPath, t *corev1.NodeSelectorTerm) {
 // nodeFields reports conditions on fields of nodes that the API server does not support.
 func (k schedulingChecker) nodeFields(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchFields {
-		r, at := &t.MatchFields[i], at.Child("matchFields").Index(i)
+		r, at := &t.MatchFields[i], at.child("matchFields").index(i)
 		if r.Key != "metadata.name" {
-			k.invalid(at.Child("key"), r.Key, "field is not supported", "use metadata.name")
+			k.invalid(at.child("key"), r.Key, "field is not supported", "use metadata.name")
 		}
 		if (r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn) || len(r.Values) != 1 {
 			k.invalid(at, r.Operator, fmt.Sprintf("with %d values is not supported for fields", len(r.Values)), "use In or NotIn with one name")
@@ -187,36 +187,36 @@ func (k schedulingChecker) nodeFields(at *fieldPath, t *corev1.NodeSelectorTerm)
 func (k schedulingChecker) nodeValues(at *fieldPath, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		for j, value := range t.MatchExpressions[i].Values {
-			k.text(at.Child("matchExpressions").Index(i).Child("values").Index(j), value, LabelValue, useLabel)
+			k.text(at.child("matchExpressions").index(i).child("values").index(j), value, LabelValue, useLabel)
 		}
 	}
 }
 
 func checkPodAffinity(k *checker) {
 	if a := k.spec.Affinity; a != nil && a.PodAffinity != nil {
-		schedulingChecker{k}.podTerms(atSpec.Child("affinity.podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.child("affinity.podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := k.spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		schedulingChecker{k}.podTerms(atSpec.Child("affinity.podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		schedulingChecker{k}.podTerms(atSpec.child("affinity.podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 }
 
 func (k schedulingChecker) podTerms(at *fieldPath, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 	term := func(at *fieldPath, t *corev1.PodAffinityTerm) {
-		k.text(at.Child("topologyKey"), t.TopologyKey, LabelKey, "use a label of nodes, such as kubernetes.io/hostname")
-		k.selector(at.Child("labelSelector"), t.LabelSelector)
-		k.selector(at.Child("namespaceSelector"), t.NamespaceSelector)
-		k.extended(at.Child("labelSelector"), t.LabelSelector, len(t.MatchLabelKeys)+len(t.MismatchLabelKeys))
+		k.text(at.child("topologyKey"), t.TopologyKey, LabelKey, "use a label of nodes, such as kubernetes.io/hostname")
+		k.selector(at.child("labelSelector"), t.LabelSelector)
+		k.selector(at.child("namespaceSelector"), t.NamespaceSelector)
+		k.extended(at.child("labelSelector"), t.LabelSelector, len(t.MatchLabelKeys)+len(t.MismatchLabelKeys))
 		for i, namespace := range t.Namespaces {
-			k.text(at.Child("namespaces").Index(i), namespace, validation.IsDNS1123Label, useDNSLabel)
+			k.text(at.child("namespaces").index(i), namespace, validation.IsDNS1123Label, useDNSLabel)
 		}
 	}
 	for i := range required {
-		term(at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), &required[i])
+		term(at.child("requiredDuringSchedulingIgnoredDuringExecution").index(i), &required[i])
 	}
 	for i := range preferred {
-		at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+		at := at.child("preferredDuringSchedulingIgnoredDuringExecution").index(i)
 		k.weight(at, preferred[i].Weight)
-		term(at.Child("podAffinityTerm"), &preferred[i].PodAffinityTerm)
+		term(at.child("podAffinityTerm"), &preferred[i].PodAffinityTerm)
 	}
 }

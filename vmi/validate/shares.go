@@ -23,10 +23,10 @@ type seeds v1.CloudInitNoCloudSource
 func (k *checker) eachSeed(check func(k *checker, at *fieldPath, s *seeds)) {
 	for i := range k.spec.Volumes {
 		if c := k.spec.Volumes[i].CloudInitNoCloud; c != nil {
-			check(k, atVolumes.Index(i).Child("cloudInitNoCloud"), (*seeds)(c))
+			check(k, atVolumes.index(i).child("cloudInitNoCloud"), (*seeds)(c))
 		}
 		if c := k.spec.Volumes[i].CloudInitConfigDrive; c != nil {
-			check(k, atVolumes.Index(i).Child("cloudInitConfigDrive"), (*seeds)(c))
+			check(k, atVolumes.index(i).child("cloudInitConfigDrive"), (*seeds)(c))
 		}
 	}
 }
@@ -35,10 +35,10 @@ func checkSeedSecrets(k *checker) { k.eachSeed((*checker).seedSecrets) }
 
 func (k *checker) seedSecrets(at *fieldPath, s *seeds) {
 	if s.UserDataSecretRef != nil {
-		k.named(at.Child("secretRef.name"), s.UserDataSecretRef.Name)
+		k.named(at.child("secretRef.name"), s.UserDataSecretRef.Name)
 	}
 	if s.NetworkDataSecretRef != nil {
-		k.named(at.Child("networkDataSecretRef.name"), s.NetworkDataSecretRef.Name)
+		k.named(at.child("networkDataSecretRef.name"), s.NetworkDataSecretRef.Name)
 	}
 }
 
@@ -60,14 +60,14 @@ func (k *checker) seed(at *fieldPath, secret *corev1.LocalObjectReference, field
 	}
 	remedy := "move it to a Secret, and set its name in " + fields[0]
 	if len(plain) > maxInline {
-		k.invalid(at.Child(fields[1]), fmt.Sprintf("%d bytes", len(plain)), fmt.Sprintf("exceeds the maximum of %d", maxInline), remedy)
+		k.invalid(at.child(fields[1]), fmt.Sprintf("%d bytes", len(plain)), fmt.Sprintf("exceeds the maximum of %d", maxInline), remedy)
 	}
 	text, err := base64.StdEncoding.DecodeString(encoded)
 	switch {
 	case err != nil:
-		k.invalid(at.Child(fields[2]), beginning(encoded), "must be base64", "encode it, or use "+fields[1])
+		k.invalid(at.child(fields[2]), beginning(encoded), "must be base64", "encode it, or use "+fields[1])
 	case len(text) > maxInline:
-		k.invalid(at.Child(fields[2]), fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("exceeds the maximum of %d", maxInline), remedy)
+		k.invalid(at.child(fields[2]), fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("exceeds the maximum of %d", maxInline), remedy)
 	}
 	return len(given) > 0
 }
@@ -90,15 +90,15 @@ func checkFilesystems(k *checker) {
 	}
 	volumes, plugged, taken := volumesByName(k.spec), pluggedVolumes(k.vmi), names{}
 	for i := range k.devices.Filesystems {
-		fs, at := &k.devices.Filesystems[i], atDevices.Child("filesystems").Index(i)
+		fs, at := &k.devices.Filesystems[i], atDevices.child("filesystems").index(i)
 		if fs.Virtiofs == nil {
-			k.required(at.Child("virtiofs"), "must be set", "set it to {}")
+			k.required(at.child("virtiofs"), "must be set", "set it to {}")
 		}
-		taken.take(k, at.Child("name"), fs.Name)
+		taken.take(k, at.child("name"), fs.Name)
 		if v := volumes[fs.Name]; v == nil {
-			k.invalid(at.Child("name"), fs.Name, "volume is not defined", "add it to spec.volumes, or remove the file system")
+			k.invalid(at.child("name"), fs.Name, "volume is not defined", "add it to spec.volumes, or remove the file system")
 		} else {
-			k.shared(at.Child("name"), v, plugged[v.Name])
+			k.shared(at.child("name"), v, plugged[v.Name])
 		}
 	}
 }
@@ -121,7 +121,7 @@ func checkTags(k *checker) {
 		disks[k.devices.Disks[i].Name] = true
 	}
 	for i := range k.devices.Filesystems {
-		name, at := k.devices.Filesystems[i].Name, atDevices.Child("filesystems").Index(i).Child("name")
+		name, at := k.devices.Filesystems[i].Name, atDevices.child("filesystems").index(i).child("name")
 		if len(name) > maxTag {
 			k.invalid(at, name, fmt.Sprintf("exceeds the maximum of %d characters", maxTag), "use a shorter name")
 		}

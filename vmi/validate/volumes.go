@@ -42,7 +42,7 @@ var launcherVolumes = []string{
 func checkVolumeNames(k *checker) {
 	taken := names{}
 	for i := range k.spec.Volumes {
-		at, name := atVolumes.Index(i).Child("name"), k.spec.Volumes[i].Name
+		at, name := atVolumes.index(i).child("name"), k.spec.Volumes[i].Name
 		k.text(at, name, validation.IsDNS1123Label, useDNSLabel)
 		taken.take(k, at, name)
 	}
@@ -51,7 +51,7 @@ func checkVolumeNames(k *checker) {
 func checkLauncherVolumes(k *checker) {
 	for i := range k.spec.Volumes {
 		if name := k.spec.Volumes[i].Name; slices.Contains(launcherVolumes, name) {
-			k.invalid(atVolumes.Index(i).Child("name"), name, "is reserved for the launcher", "use another name")
+			k.invalid(atVolumes.index(i).child("name"), name, "is reserved for the launcher", "use another name")
 		}
 	}
 }
@@ -71,46 +71,46 @@ func sources(s *v1.VolumeSource) []string {
 
 func checkVolumeSources(k *checker) {
 	for i := range k.spec.Volumes {
-		k.only(atVolumes.Index(i), sources(&k.spec.Volumes[i].VolumeSource), "a source, such as containerDisk or persistentVolumeClaim")
+		k.only(atVolumes.index(i), sources(&k.spec.Volumes[i].VolumeSource), "a source, such as containerDisk or persistentVolumeClaim")
 	}
 }
 
 // checkVolumeReferences rejects volumes without a reference to an object.
 func checkVolumeReferences(k *checker) {
 	for i := range k.spec.Volumes {
-		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
+		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.index(i)
 		k.claims(at, s)
 		if s.ConfigMap != nil {
-			k.named(at.Child("configMap.name"), s.ConfigMap.Name)
+			k.named(at.child("configMap.name"), s.ConfigMap.Name)
 		}
 		if s.Secret != nil {
-			k.named(at.Child("secret.secretName"), s.Secret.SecretName)
+			k.named(at.child("secret.secretName"), s.Secret.SecretName)
 		}
 		if s.ServiceAccount != nil {
-			k.named(at.Child("serviceAccount.serviceAccountName"), s.ServiceAccount.ServiceAccountName)
+			k.named(at.child("serviceAccount.serviceAccountName"), s.ServiceAccount.ServiceAccountName)
 			if name := s.ServiceAccount.ServiceAccountName; k.existing && name != "" {
-				k.text(at.Child("serviceAccount.serviceAccountName"), name, validation.IsDNS1123Subdomain, useDNSName)
+				k.text(at.child("serviceAccount.serviceAccountName"), name, validation.IsDNS1123Subdomain, useDNSName)
 			}
 		}
 		if s.Sysprep != nil {
-			k.sysprep(at.Child("sysprep"), s.Sysprep)
+			k.sysprep(at.child("sysprep"), s.Sysprep)
 		}
 	}
 }
 
 func (k *checker) claims(at *fieldPath, s *v1.VolumeSource) {
 	if s.PersistentVolumeClaim != nil {
-		k.named(at.Child("persistentVolumeClaim.claimName"), s.PersistentVolumeClaim.ClaimName)
+		k.named(at.child("persistentVolumeClaim.claimName"), s.PersistentVolumeClaim.ClaimName)
 	}
 	if s.DataVolume != nil {
-		k.named(at.Child("dataVolume.name"), s.DataVolume.Name)
+		k.named(at.child("dataVolume.name"), s.DataVolume.Name)
 	}
 	if s.Ephemeral != nil {
 		name := ""
 		if s.Ephemeral.PersistentVolumeClaim != nil {
 			name = s.Ephemeral.PersistentVolumeClaim.ClaimName
 		}
-		k.named(at.Child("ephemeral.persistentVolumeClaim.claimName"), name)
+		k.named(at.child("ephemeral.persistentVolumeClaim.claimName"), name)
 	}
 }
 
@@ -118,7 +118,7 @@ func (k *checker) claims(at *fieldPath, s *v1.VolumeSource) {
 func checkMemoryDumps(k *checker) {
 	for i := range k.spec.Volumes {
 		if d := k.spec.Volumes[i].MemoryDump; d != nil {
-			k.named(atVolumes.Index(i).Child("memoryDump.claimName"), d.ClaimName)
+			k.named(atVolumes.index(i).child("memoryDump.claimName"), d.ClaimName)
 		}
 	}
 }
@@ -140,10 +140,10 @@ func (k *checker) sysprep(at *fieldPath, s *v1.SysprepSource) {
 		k.only(at, chosen(alternative{"secret", s.Secret != nil}, alternative{"configMap", s.ConfigMap != nil}), "secret or configMap")
 	}
 	if s.Secret != nil {
-		k.named(at.Child("secret.name"), s.Secret.Name)
+		k.named(at.child("secret.name"), s.Secret.Name)
 	}
 	if s.ConfigMap != nil && (!k.existing || !both) {
-		k.named(at.Child("configMap.name"), s.ConfigMap.Name)
+		k.named(at.child("configMap.name"), s.ConfigMap.Name)
 	}
 }
 
@@ -151,16 +151,16 @@ func (k *checker) sysprep(at *fieldPath, s *v1.SysprepSource) {
 func (k *checker) image(at *fieldPath, reference, policy string) {
 	switch {
 	case reference == "":
-		k.required(at.Child("image"), "must be set", "set an image")
+		k.required(at.child("image"), "must be set", "set an image")
 	case strings.TrimSpace(reference) != reference:
-		k.invalid(at.Child("image"), reference, "must not begin or end with white space", "remove it")
+		k.invalid(at.child("image"), reference, "must not begin or end with white space", "remove it")
 	}
-	oneOf(k, at.Child("imagePullPolicy"), policy, string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	oneOf(k, at.child("imagePullPolicy"), policy, string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
 }
 
 func checkImages(k *checker) {
 	for i := range k.spec.Volumes {
-		c, at := k.spec.Volumes[i].ContainerDisk, atVolumes.Index(i).Child("containerDisk")
+		c, at := k.spec.Volumes[i].ContainerDisk, atVolumes.index(i).child("containerDisk")
 		if c == nil {
 			continue
 		}
@@ -171,7 +171,7 @@ func checkImages(k *checker) {
 func checkEmptyDisks(k *checker) {
 	for i := range k.spec.Volumes {
 		if e := k.spec.Volumes[i].EmptyDisk; e != nil && e.Capacity.Sign() <= 0 {
-			k.invalid(atVolumes.Index(i).Child("emptyDisk.capacity"), brief(e.Capacity.String()), "must be a positive size", "use a size such as 1Gi")
+			k.invalid(atVolumes.index(i).child("emptyDisk.capacity"), brief(e.Capacity.String()), "must be a positive size", "use a size such as 1Gi")
 		}
 	}
 }
@@ -179,13 +179,13 @@ func checkEmptyDisks(k *checker) {
 // checkHostDisks checks the files of nodes that VMIs use.
 func checkHostDisks(k *checker) {
 	for i := range k.spec.Volumes {
-		h, at := k.spec.Volumes[i].HostDisk, atVolumes.Index(i).Child("hostDisk")
+		h, at := k.spec.Volumes[i].HostDisk, atVolumes.index(i).child("hostDisk")
 		if h == nil {
 			continue
 		}
-		oneOf(k, at.Child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
+		oneOf(k, at.child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
 		if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
-			k.invalid(at.Child("capacity"), brief(h.Capacity.String()), "must be a positive size to create the disk", "use a size such as 1Gi")
+			k.invalid(at.child("capacity"), brief(h.Capacity.String()), "must be a positive size to create the disk", "use a size such as 1Gi")
 		}
 	}
 }
@@ -198,8 +198,8 @@ func checkDownwardAPI(k *checker) {
 		}
 		taken := names{}
 		for j := range source.Fields {
-			f, at := &source.Fields[j], atVolumes.Index(i).Child("downwardAPI.fields").Index(j)
-			taken.take(k, at.Child("path"), f.Path)
+			f, at := &source.Fields[j], atVolumes.index(i).child("downwardAPI.fields").index(j)
+			taken.take(k, at.child("path"), f.Path)
 			k.only(at, chosen(alternative{"fieldRef", f.FieldRef != nil}, alternative{"resourceFieldRef", f.ResourceFieldRef != nil}), "fieldRef or resourceFieldRef")
 		}
 	}
@@ -208,15 +208,15 @@ func checkDownwardAPI(k *checker) {
 func checkContainerPaths(k *checker) {
 	for i := range k.spec.Volumes {
 		v := &k.spec.Volumes[i]
-		c, at := v.ContainerPath, atVolumes.Index(i).Child("containerPath")
+		c, at := v.ContainerPath, atVolumes.index(i).child("containerPath")
 		if c == nil {
 			continue
 		}
 		if isFalse(c.ReadOnly) {
-			k.invalid(at.Child("readOnly"), false, "must be true: the guest must not change the launcher's files", "set it to true")
+			k.invalid(at.child("readOnly"), false, "must be true: the guest must not change the launcher's files", "set it to true")
 		}
 		if !slices.ContainsFunc(k.devices.Filesystems, func(fs v1.Filesystem) bool { return fs.Name == v.Name }) {
-			k.invalid(at, c.Path, "requires a file system", "add "+v.Name+" to "+atDevices.Child("filesystems").String())
+			k.invalid(at, c.Path, "requires a file system", "add "+v.Name+" to "+atDevices.child("filesystems").String())
 		}
 	}
 }
@@ -225,7 +225,7 @@ func checkSingleMetrics(k *checker) {
 	metrics := names{}
 	for i := range k.spec.Volumes {
 		if k.spec.Volumes[i].DownwardMetrics != nil {
-			metrics.take(k, atVolumes.Index(i), "downwardMetrics")
+			metrics.take(k, atVolumes.index(i), "downwardMetrics")
 		}
 	}
 }
@@ -234,7 +234,7 @@ func checkSingleMetrics(k *checker) {
 func checkSingleVolumes(k *checker) {
 	accounts, dumps := names{}, names{}
 	for i := range k.spec.Volumes {
-		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
+		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.index(i)
 		if s.ServiceAccount != nil {
 			accounts.take(k, at, "serviceAccount")
 		}
@@ -247,20 +247,20 @@ func checkSingleVolumes(k *checker) {
 func checkUtilityVolumes(k *checker) {
 	taken := names{}
 	for i := range k.spec.Volumes {
-		taken[k.spec.Volumes[i].Name] = atVolumes.Index(i)
+		taken[k.spec.Volumes[i].Name] = atVolumes.index(i)
 	}
 	for i := range k.spec.UtilityVolumes {
-		v, at := &k.spec.UtilityVolumes[i], atSpec.Child("utilityVolumes").Index(i)
-		k.text(at.Child("name"), v.Name, validation.IsDNS1123Label, useDNSLabel)
-		taken.take(k, at.Child("name"), v.Name)
-		k.named(at.Child("claimName"), v.ClaimName)
+		v, at := &k.spec.UtilityVolumes[i], atSpec.child("utilityVolumes").index(i)
+		k.text(at.child("name"), v.Name, validation.IsDNS1123Label, useDNSLabel)
+		taken.take(k, at.child("name"), v.Name)
+		k.named(at.child("claimName"), v.ClaimName)
 	}
 }
 
 func checkUtilityTypes(k *checker) {
 	for i := range k.spec.UtilityVolumes {
 		if v := &k.spec.UtilityVolumes[i]; v.Type != nil {
-			oneOf(k, atSpec.Child("utilityVolumes").Index(i).Child("type"), *v.Type, v1.MemoryDump, v1.Backup)
+			oneOf(k, atSpec.child("utilityVolumes").index(i).child("type"), *v.Type, v1.MemoryDump, v1.Backup)
 		}
 	}
 }
