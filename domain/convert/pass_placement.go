@@ -9,6 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/internal/cpupool"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
@@ -54,7 +55,7 @@ func placement(c *Conversion) error {
 type pinning struct {
 	*Conversion
 	in   *v1.CPU
-	pool *cpuPool
+	pool *cpupool.Pool
 	// hosts are the host threads of the guest's present CPUs, in order.
 	hosts []uint
 	// extra counts the pinned threads beyond hosts.
@@ -84,9 +85,9 @@ func (p *pinning) vcpus() error {
 	}
 	t := xmlspec.TopologyOf(&p.VMI.Spec.Domain)
 	cores, width := int(t.Sockets*t.Cores), int(t.Threads)
-	p.pool = newCPUPool(p.Facts.Cells, p.Facts.CPUs, width)
+	p.pool = cpupool.New(p.Facts.Cells, p.Facts.CPUs, width)
 	strict := p.in.NUMA != nil && p.in.NUMA.GuestMappingPassthrough != nil
-	hosts, missing := p.pool.fit(cores, !strict)
+	hosts, missing := p.pool.Fit(cores, !strict)
 	if missing > 0 {
 		if strict && len(p.Facts.CPUs) >= cores*width {
 			return p.short(field, fmt.Sprintf("could not fit %d core(s) without crossing numa cell boundaries for individual cores", missing))
@@ -116,7 +117,7 @@ func (p *pinning) supplementalThreads() error {
 		return err
 	}
 	for id := uint(1); id <= plan.total; id++ {
-		host, ok := p.pool.thread()
+		host, ok := p.pool.Thread()
 		if !ok {
 			return p.short(specDomain+"ioThreads.supplementalPoolThreadCount", fmt.Sprintf("no dedicated CPU is left for I/O thread %d", id))
 		}
@@ -138,7 +139,7 @@ func (p *pinning) emulator() error {
 	}
 	var hosts []uint
 	for range count {
-		host, ok := p.pool.thread()
+		host, ok := p.pool.Thread()
 		if !ok {
 			return p.short(specCPU+"isolateEmulatorThread", "no dedicated CPU is left for the emulator thread")
 		}

@@ -12,6 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/internal/cpupool"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
@@ -73,7 +74,7 @@ func TestCPUPool_Order(t *testing.T) {
 	}
 	for name, r := range rows {
 		t.Run(name, func(t *testing.T) {
-			got, missing := newCPUPool(r.topology, r.cpus, r.width).fit(r.cores, !r.strict)
+			got, missing := cpupool.New(r.topology, r.cpus, r.width).Fit(r.cores, !r.strict)
 			if !slices.Equal(got, r.want) || missing != r.missing {
 				t.Errorf("threads %v and %d cores missing, want %v and %d", got, missing, r.want, r.missing)
 			}
@@ -82,10 +83,10 @@ func TestCPUPool_Order(t *testing.T) {
 }
 
 func TestCPUPool_FragmentsFirst(t *testing.T) {
-	p := newCPUPool(twoCells(), []uint{0, 6, 2, 3}, 2)
+	p := cpupool.New(twoCells(), []uint{0, 6, 2, 3}, 2)
 	var got []uint
 	for {
-		id, ok := p.thread()
+		id, ok := p.Thread()
 		if !ok {
 			break
 		}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package convert
+// Package cpupool allocates the threads of a host that are dedicated to a guest.
+package cpupool
 
 import (
 	"slices"
@@ -8,30 +9,30 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// cpuPool allocates the host threads that are dedicated to the guest.
-type cpuPool struct {
-	cells []*poolCell // in the order of the host's topology
-	width int         // threads per guest core
+// Pool holds the free threads.
+type Pool struct {
+	cells []*cell // in the order of the host's topology
+	width int     // threads per guest core
 }
 
-// poolCell holds the free threads of one NUMA node.
-type poolCell struct {
+// cell holds the free threads of one NUMA node.
+type cell struct {
 	whole [][]uint // threads of host cores with room for a guest core
 	loose []uint   // threads of all others
 }
 
-// newCPUPool groups the threads by NUMA node and core. It ignores threads that are not in the
+// New groups the threads by NUMA node and core. It ignores threads that are not in the
 // topology.
-func newCPUPool(topology []domain.Cell, threads []uint, width int) *cpuPool {
-	p := &cpuPool{width: width}
+func New(topology []domain.Cell, threads []uint, width int) *Pool {
+	p := &Pool{width: width}
 	left := map[uint]bool{}
 	for _, id := range threads {
 		left[id] = true
 	}
-	for _, cell := range topology {
+	for _, node := range topology {
 		var cores [][]uint
 		index := map[[2]uint]int{} // socket and core → position
-		for _, t := range cell.CPUs {
+		for _, t := range node.CPUs {
 			if !left[t.ID] {
 				continue
 			}
@@ -44,7 +45,7 @@ func newCPUPool(topology []domain.Cell, threads []uint, width int) *cpuPool {
 			}
 			cores[i] = append(cores[i], t.ID)
 		}
-		c := &poolCell{}
+		c := &cell{}
 		for _, core := range cores {
 			c.put(core, width)
 		}
@@ -54,7 +55,7 @@ func newCPUPool(topology []domain.Cell, threads []uint, width int) *cpuPool {
 }
 
 // put adds the free threads of a host core.
-func (c *poolCell) put(core []uint, width int) {
+func (c *cell) put(core []uint, width int) {
 	if len(core) >= width {
 		c.whole = append(c.whole, core)
 	} else {
@@ -64,7 +65,7 @@ func (c *poolCell) put(core []uint, width int) {
 
 // takeWhole takes n threads of the first whole host core, nil if there is none. The rest of that
 // core is used next if it has room for another guest core.
-func (c *poolCell) takeWhole(n, width int) []uint {
+func (c *cell) takeWhole(n, width int) []uint {
 	if len(c.whole) == 0 {
 		return nil
 	}
@@ -79,7 +80,7 @@ func (c *poolCell) takeWhole(n, width int) []uint {
 }
 
 // takeLoose takes n threads of any host cores, nil if there are too few.
-func (c *poolCell) takeLoose(n int) []uint {
+func (c *cell) takeLoose(n int) []uint {
 	if len(c.loose) < n {
 		return nil
 	}
@@ -88,13 +89,13 @@ func (c *poolCell) takeLoose(n int) []uint {
 	return out
 }
 
-// fit allocates the threads for the given number of guest cores and returns the number of cores
+// Fit allocates the threads for the given number of guest cores and returns the number of cores
 // that did not fit. It uses whole host cores first, then threads within a NUMA node and, if
 // crossing is allowed, threads of any node.
-func (p *cpuPool) fit(cores int, crossing bool) (threads []uint, missing int) {
-	for _, take := range []func(*poolCell) []uint{
-		func(c *poolCell) []uint { return c.takeWhole(p.width, p.width) },
-		func(c *poolCell) []uint { return c.takeLoose(p.width) },
+func (p *Pool) Fit(cores int, crossing bool) (threads []uint, missing int) {
+	for _, take := range []func(*cell) []uint{
+		func(c *cell) []uint { return c.takeWhole(p.width, p.width) },
+		func(c *cell) []uint { return c.takeLoose(p.width) },
 	} {
 		for _, c := range p.cells {
 			for len(threads) < cores*p.width {
@@ -115,9 +116,9 @@ func (p *cpuPool) fit(cores int, crossing bool) (threads []uint, missing int) {
 	return threads, cores - len(threads)/p.width
 }
 
-// thread allocates a single thread: a loose one of the first NUMA node that has any, else one of a
+// Thread allocates a single thread: a loose one of the first NUMA node that has any, else one of a
 // whole core.
-func (p *cpuPool) thread() (id uint, ok bool) {
+func (p *Pool) Thread() (id uint, ok bool) {
 	for _, c := range p.cells {
 		if got := c.takeLoose(1); got != nil {
 			return got[0], true
