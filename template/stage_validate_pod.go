@@ -4,8 +4,6 @@ package template
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi/validate"
@@ -25,13 +23,6 @@ func (f *faults) text(field, value string, rule func(string) []string, remedy st
 	}
 	if problems := rule(value); len(problems) > 0 {
 		f.add(field, fmt.Sprintf("%q: %s", value, problems[0]), remedy)
-	}
-}
-
-// oneOf adds a fault if a value is not supported. The empty value means the default.
-func (f *faults) oneOf(field, value string, known ...string) {
-	if value != "" && !slices.Contains(known, value) {
-		f.add(field, fmt.Sprintf("%q is not supported", value), "use "+strings.Join(known, " or "))
 	}
 }
 

@@ -132,7 +132,7 @@ func (k *memory) movement(vmim *v1.VirtualMachineInstanceMigration) *movement {
 
 // cannot ends the search: what it would go on with is not what the shipped code does.
 func cannot(format string, args ...any) {
-	panic("explore: " + fmt.Sprintf(format, args...)) //nolint:forbidigo // no caller could go on
+	panic("explore: " + fmt.Sprintf(format, args...))
 }
 
 // encode is the canonical form of an object: as it is stored.
