@@ -58,13 +58,13 @@ func checkPassedThrough(k *checker) {
 			k.text(p.at.child("deviceName"), p.device, LabelKey, "use the name of a node resource, such as example.com/card")
 		}
 		if p.claim != nil {
-			k.claim(p.at, p.claim)
+			checkClaimRequest(k, p.at, p.claim)
 		}
 	}
 }
 
-// claim reports a request to a resource claim that the VMI does not have.
-func (k *checker) claim(at *fieldPath, c *v1.ClaimRequest) {
+// checkClaimRequest reports a request to a resource claim that the VMI does not have.
+func checkClaimRequest(k *checker, at *fieldPath, c *v1.ClaimRequest) {
 	if c.RequestName == "" {
 		k.required(at.child("requestName"), "must be set", "use the name of a request of the claim")
 	}
@@ -205,16 +205,16 @@ func checkCredentialSources(k *checker) {
 			k.only(at, chosen(alternative{"sshPublicKey", c.SSHPublicKey != nil}, alternative{"userPassword", c.UserPassword != nil}), "sshPublicKey or userPassword")
 		}
 		if p := c.UserPassword; p != nil {
-			k.credentialSecret(at.child("userPassword.source.secret"), p.Source.Secret)
+			checkCredentialSecret(k, at.child("userPassword.source.secret"), p.Source.Secret)
 		}
 		if s := c.SSHPublicKey; s != nil {
-			k.credentialSecret(at.child("sshPublicKey.source.secret"), s.Source.Secret)
+			checkCredentialSecret(k, at.child("sshPublicKey.source.secret"), s.Source.Secret)
 		}
 	}
 }
 
-// credentialSecret reports a missing name, or the invalid one of a new VMI: the renderer checks the name of the volume.
-func (k *checker) credentialSecret(at *fieldPath, s *v1.AccessCredentialSecretSource) {
+// checkCredentialSecret reports a missing name, or the invalid one of a new VMI: the renderer checks the name of the volume.
+func checkCredentialSecret(k *checker, at *fieldPath, s *v1.AccessCredentialSecretSource) {
 	switch {
 	case s == nil:
 		k.required(at, "must be set", "set the name of the Secret")
@@ -230,12 +230,12 @@ func checkPropagation(k *checker) {
 			k.only(at.child("userPassword.propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
 		}
 		if s := c.SSHPublicKey; s != nil {
-			k.sshPropagation(at.child("sshPublicKey.propagationMethod"), &s.PropagationMethod)
+			checkSSHPropagation(k, at.child("sshPublicKey.propagationMethod"), &s.PropagationMethod)
 		}
 	}
 }
 
-func (k *checker) sshPropagation(at *fieldPath, m *v1.SSHPublicKeyAccessCredentialPropagationMethod) {
+func checkSSHPropagation(k *checker, at *fieldPath, m *v1.SSHPublicKeyAccessCredentialPropagationMethod) {
 	k.only(at, chosen(alternative{"configDrive", m.ConfigDrive != nil}, alternative{"noCloud", m.NoCloud != nil}, alternative{"qemuGuestAgent", m.QemuGuestAgent != nil}),
 		"qemuGuestAgent, noCloud or configDrive")
 	if m.QemuGuestAgent != nil && len(m.QemuGuestAgent.Users) == 0 {

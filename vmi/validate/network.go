@@ -85,7 +85,7 @@ func checkNetworkSources(k *checker) {
 		case n.Multus != nil:
 			networkChecker{k}.attachment(at.child("multus.networkName"), n.Multus.NetworkName)
 		case n.ResourceClaim != nil:
-			k.claim(at.child("resourceClaim"), n.ResourceClaim)
+			checkClaimRequest(k, at.child("resourceClaim"), n.ResourceClaim)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func checkDNS(k *checker) {
 			k.invalid(at.child("nameservers").index(i), server, "must be an IP address", "use an address such as 10.0.0.10")
 		}
 	}
-	k.searches(at.child("searches"), c.Searches)
+	checkSearches(k, at.child("searches"), c.Searches)
 	for i, option := range c.Options {
 		if option.Name == "" {
 			k.required(at.child("options").index(i).child("name"), "must be set", "set the name of the option, such as ndots")
@@ -67,7 +67,7 @@ func checkDNS(k *checker) {
 // legacyIP reports whether the API server accepts an address in an existing object, such as one with leading zeros.
 func legacyIP(s string) bool { return len(validation.IsValidIPForLegacyField(nil, s, false, nil)) == 0 }
 
-func (k *checker) searches(at *fieldPath, domains []string) {
+func checkSearches(k *checker, at *fieldPath, domains []string) {
 	if n := len(domains); n > maxSearchDomains || len(strings.Join(domains, " ")) > maxSearchChars {
 		k.invalid(at, n, "exceeds the maximum", fmt.Sprintf("use at most %d, with %d characters in all", maxSearchDomains, maxSearchChars))
 	}
@@ -121,8 +121,8 @@ func checkSchedulerName(k *checker) {
 }
 
 func checkProbes(k *checker) {
-	k.probe(atSpec.child("readinessProbe"), k.spec.ReadinessProbe)
-	k.probe(atSpec.child("livenessProbe"), k.spec.LivenessProbe)
+	checkProbe(k, atSpec.child("readinessProbe"), k.spec.ReadinessProbe)
+	checkProbe(k, atSpec.child("livenessProbe"), k.spec.LivenessProbe)
 	if p := k.spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
 		k.invalid(atSpec.child("livenessProbe.successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
 	}
@@ -131,8 +131,8 @@ func checkProbes(k *checker) {
 // probeDelayAdded is what is added to a probe's delay for its Pod, in seconds.
 const probeDelayAdded = 10
 
-// probe accepts numbers below the minimum, except for the delay: like the API, it replaces them by defaults.
-func (k *checker) probe(at *fieldPath, p *v1.Probe) {
+// checkProbe accepts numbers below the minimum, except for the delay: like the API, it replaces them by defaults.
+func checkProbe(k *checker, at *fieldPath, p *v1.Probe) {
 	if p == nil {
 		return
 	}
@@ -156,10 +156,10 @@ func (k *checker) probe(at *fieldPath, p *v1.Probe) {
 		k.required(at.child("exec.command"), "must be set", "set the command to run in the guest")
 	}
 	if p.TCPSocket != nil {
-		k.probePort(at.child("tcpSocket.port"), p.TCPSocket.Port)
+		checkProbePort(k, at.child("tcpSocket.port"), p.TCPSocket.Port)
 	}
 	if p.HTTPGet != nil {
-		k.probePort(at.child("httpGet.port"), p.HTTPGet.Port)
+		checkProbePort(k, at.child("httpGet.port"), p.HTTPGet.Port)
 		oneOf(k, at.child("httpGet.scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 		for i, header := range p.HTTPGet.HTTPHeaders {
 			k.text(at.child("httpGet.httpHeaders").index(i).child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
@@ -167,7 +167,7 @@ func (k *checker) probe(at *fieldPath, p *v1.Probe) {
 	}
 }
 
-func (k *checker) probePort(at *fieldPath, port intstr.IntOrString) {
+func checkProbePort(k *checker, at *fieldPath, port intstr.IntOrString) {
 	if port.Type == intstr.String {
 		k.text(at, port.StrVal, validation.IsValidPortName, "use the name of a port, or a number from 1 to 65535")
 		return

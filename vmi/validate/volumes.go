@@ -93,7 +93,7 @@ func checkVolumeReferences(k *checker) {
 			}
 		}
 		if s.Sysprep != nil {
-			k.sysprep(at.child("sysprep"), s.Sysprep)
+			checkSysprep(k, at.child("sysprep"), s.Sysprep)
 		}
 	}
 }
@@ -133,8 +133,8 @@ func (k *checker) named(at *fieldPath, name string) {
 	}
 }
 
-// sysprep ignores the ConfigMap of an existing VMI with both, as its Pod does.
-func (k *checker) sysprep(at *fieldPath, s *v1.SysprepSource) {
+// checkSysprep ignores the ConfigMap of an existing VMI with both, as its Pod does.
+func checkSysprep(k *checker, at *fieldPath, s *v1.SysprepSource) {
 	both := s.Secret != nil && s.ConfigMap != nil
 	if !k.existing || !both {
 		k.only(at, chosen(alternative{"secret", s.Secret != nil}, alternative{"configMap", s.ConfigMap != nil}), "secret or configMap")
