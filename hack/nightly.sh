@@ -57,8 +57,8 @@ migrations() {
 # A day of random operations and faults in simulated time, an hour in real time.
 soak() { long 120m ./internal/soak -run '^TestSoak$' -span 24h; }
 soakreal() {
-  go build -tags libvirt_dlopen -o "$bin/" ./refdaemon ./internal/soakreal
-  "$bin/soakreal" -duration 1h
+  go build -tags libvirt_dlopen -o "$bin/" ./refdaemon
+  long 120m ./internal/soak -run '^TestSoak_Real$' -real 1h
 }
 
 # The shell blocks of the documents that need root or minutes as well.

@@ -45,8 +45,6 @@ type RealOptions struct {
 	Pause, FaultPause time.Duration
 	// Daemon is the path of refdaemon.
 	Daemon string
-	// Keep leaves the logs behind.
-	Keep bool
 	// Log logs each step.
 	Log func(format string, args ...any)
 }
@@ -78,7 +76,7 @@ func NewReal(ctx context.Context, o RealOptions) (_ *Real, err error) {
 		return nil, err
 	}
 	r.rig, err = rig.Start(ctx, rig.Options{
-		SimulatedNodes: o.Nodes, LeanAudit: true, KeepLogs: o.Keep,
+		SimulatedNodes: o.Nodes, LeanAudit: true,
 		SimulatedNode: rig.NodeSpec{Labels: map[string]string{v1.CPUModelLabel + "qemu64": "true"}},
 	})
 	if err != nil {
@@ -160,6 +158,12 @@ func (r *Real) Close(ctx context.Context) error {
 		all = append(all, r.daemon.wake())
 	}
 	return errors.Join(append(all, r.rig.Stop(ctx), os.RemoveAll(r.dir))...)
+}
+
+// Keep makes Close leave the logs of the control plane behind, and returns their folder.
+func (r *Real) Keep() string {
+	r.rig.Keep()
+	return r.rig.Dir()
 }
 
 // Run soaks for the time that the options say. The report is complete even if there is an error.
