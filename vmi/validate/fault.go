@@ -34,20 +34,27 @@ type Fault struct {
 	Value any
 	// Reason says why the value is rejected, Remedy how to fix it.
 	Reason, Remedy string
+
+	// sentence marks a Reason that is Kubernetes' own text and no predicate of the value.
+	sentence bool
 }
 
 // Text returns value and reason in one string, for errors that have no field for the value. Texts of users are quoted and
 // shortened.
 func (f Fault) Text() string {
+	reason := " " + f.Reason
+	if f.sentence {
+		reason = ": " + f.Reason
+	}
 	switch v := reflect.Indirect(reflect.ValueOf(f.Value)); {
 	case !v.IsValid():
 		return f.Reason
 	case v.Kind() != reflect.String:
-		return fmt.Sprint(v.Interface()) + " " + f.Reason
+		return fmt.Sprint(v.Interface()) + reason
 	case v.Type() == reflect.TypeFor[brief]():
-		return v.String() + " " + f.Reason
+		return v.String() + reason
 	default:
-		return shorten(v.String()).String() + " " + f.Reason
+		return shorten(v.String()).String() + reason
 	}
 }
 

@@ -143,6 +143,7 @@ func (k *checker) problem(at *fieldPath, value string, problems []string, remedy
 	if len(problems) > 0 {
 		reason, _, _ := strings.Cut(problems[0], " (e.g.") // the remedy is the better example
 		k.invalid(at, value, reason, remedy)
+		k.faults[len(k.faults)-1].sentence = true
 	}
 }
 
