@@ -149,6 +149,7 @@ func (n *Nodes) move(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []hand
 	case lease.State == handoff.Moving && !n.holds(vmi, TakeOver):
 		m.TargetNodeDomainDetected, m.TargetNodeDomainReadyTimestamp = true, &now
 		m.EndTimestamp, m.Completed = &now, true
+		vmi.Status.LauncherContainerImageVersion = "" // that of the target's Pod is the controller's to report
 		return []handoff.Event{{Kind: handoff.TakeOver, Node: lease.Target}}
 	case lease.State == handoff.Arrived:
 		return []handoff.Event{{Kind: handoff.Finalize, Node: lease.Holder}}

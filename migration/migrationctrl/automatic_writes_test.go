@@ -101,12 +101,13 @@ func updated(t *testing.T, c *cluster) {
 	}
 	c.waitOutdated(t, kv, 4)
 	c.await(t, "as many updates as may run", ns, are(2, inPhase(v1.MigrationTargetReady)))
-	// As the node agent reports it when a VMI has arrived.
+	// The image is reported once the VMI has arrived: an update that has not begun is called off by it.
 	released := map[string]bool{}
 	for range 2 {
 		for _, m := range c.migrations(t, ns) {
 			if vmi := guests[m.Spec.VMIName]; !released[vmi.Name] {
 				c.holdAt(t, vmi, "")
+				c.waitFor(t, "the VMI to arrive", vmi, func() bool { return vmi.Status.LauncherContainerImageVersion == "" })
 				c.change(t, vmi, func() { vmi.Status.LauncherContainerImageVersion = image })
 				released[vmi.Name] = true
 			}

@@ -109,7 +109,7 @@ const longestPrefix = 4096
 func Manifests() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, name := range order {
-		objects, err := read(name)
+		objects, err := readManifest(name)
 		if err != nil {
 			return nil, fmt.Errorf("manifests in %s: %w", name, err)
 		}
@@ -118,7 +118,7 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-func read(name string) ([]*unstructured.Unstructured, error) {
+func readManifest(name string) ([]*unstructured.Unstructured, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
