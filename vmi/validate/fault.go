@@ -61,6 +61,7 @@ func (f Fault) Text() string {
 // brief is a value as it appears in messages: an amount, a number of elements, or the quoted beginning of a text.
 type brief string
 
+// String implements fmt.Stringer, by which readers recognize a shortened value.
 func (b brief) String() string { return string(b) }
 
 // shorten returns the beginning of a user's text, quoted.

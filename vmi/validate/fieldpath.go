@@ -22,6 +22,7 @@ func (p *fieldPath) key(key string) *fieldPath { return &fieldPath{parent: p, na
 
 func (p *fieldPath) index(i int) *fieldPath { return &fieldPath{parent: p, number: i} }
 
+// String returns the path as the API server writes it, such as spec.volumes[2].name.
 func (p *fieldPath) String() string {
 	var b strings.Builder
 	p.write(&b)
