@@ -105,3 +105,37 @@ func TestActivePods_MigrationTarget(t *testing.T) {
 		})
 	}
 }
+
+// TestImage_AfterMigration covers the image of the launcher after a migration: it is stored in one write with the
+// end of the old Pod.
+func TestImage_AfterMigration(t *testing.T) {
+	ended, both := metav1.NewTime(now), map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}
+	for name, test := range map[string]struct {
+		migration *v1.VirtualMachineInstanceMigrationState
+		pods      []*corev1.Pod
+		stored    string
+		want      string
+	}{
+		"the old Pod is there":              {&v1.VirtualMachineInstanceMigrationState{EndTimestamp: &ended, Completed: true}, []*corev1.Pod{pod("p"), pod("t", target)}, "", ""},
+		"the old Pod is gone":               {&v1.VirtualMachineInstanceMigrationState{EndTimestamp: &ended, Completed: true}, []*corev1.Pod{pod("t", target)}, "", "launcher:0"},
+		"the image is known":                {&v1.VirtualMachineInstanceMigrationState{EndTimestamp: &ended, Completed: true}, []*corev1.Pod{pod("p"), pod("t", target)}, "launcher:-1", "launcher:0"},
+		"the migration failed":              {&v1.VirtualMachineInstanceMigrationState{EndTimestamp: &ended, Failed: true}, []*corev1.Pod{pod("p"), pod("t", target)}, "", "launcher:0"},
+		"the migration has not ended":       {&v1.VirtualMachineInstanceMigrationState{}, []*corev1.Pod{pod("p"), pod("t", target)}, "", "launcher:0"},
+		"two Pods, and never any migration": {nil, []*corev1.Pod{pod("p"), pod("t", target)}, "", "launcher:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: "node-b"})
+			g := guest(v1.Running, owned, func(g *v1.VirtualMachineInstance) {
+				g.Status.NodeName = "node-b"
+				g.Status.ActivePods, g.Status.MigrationState, g.Status.LauncherContainerImageVersion = both, test.migration, test.stored
+			})
+			for _, p := range test.pods {
+				p.Spec.Containers = []corev1.Container{{Name: "compute", Image: "launcher:0"}}
+			}
+			plan := vmi.Decide(vmi.Snapshot{VMI: g, Pods: test.pods}, now)
+			if got := plan.VMI.Status.LauncherContainerImageVersion; got != test.want {
+				t.Errorf("image %q, want %q", got, test.want)
+			}
+		})
+	}
+}

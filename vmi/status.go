@@ -91,12 +91,20 @@ func (d statusFields) hints() {
 	}
 }
 
-// image records the image of the launcher Pod and whether it is outdated.
+// image records the image of the launcher Pod and whether it is outdated. The node agent clears it when a VMI
+// arrives: the new Pod's is stored with the end of the old Pod, which must be written too, and no update begins
+// before that.
 func (d statusFields) image() {
-	if d.pod != nil && d.plan.VMI.Status.Phase != v1.Pending {
-		version, outdated := launcherImage(d.pod, d.Config.LauncherImage)
-		setLauncherImage(d.plan.VMI, version, outdated)
+	if d.pod == nil || d.plan.VMI.Status.Phase == v1.Pending {
+		return
 	}
+	st := d.plan.VMI.Status
+	moved := st.MigrationState != nil && st.MigrationState.EndTimestamp != nil && !st.MigrationState.Failed
+	if moved && st.LauncherContainerImageVersion == "" && len(st.ActivePods) > 1 {
+		return
+	}
+	version, outdated := launcherImage(d.pod, d.Config.LauncherImage)
+	setLauncherImage(d.plan.VMI, version, outdated)
 }
 
 // memory records the memory overhead of the hypervisor.
