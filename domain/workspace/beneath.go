@@ -28,6 +28,10 @@ func openFolder(path string) (*os.File, error) {
 	return os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
+// maxRenamed bounds the attempts to open a file whose folder is renamed meanwhile: its owner may also hold a lease on it
+// for most of a minute, and take another one then.
+const maxRenamed = 32
+
 // openIn opens the entry of that name in a folder without following a link, and without blocking on
 // another process.
 func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
@@ -38,12 +42,15 @@ func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o600
 	}
-	for {
+	for renamed := 0; ; {
 		fd, err := unix.Openat2(int(folder.Fd()), name, &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), filepath.Join(folder.Name(), name)), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a concurrent rename
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN) && renamed < maxRenamed: // a concurrent rename, or a lease on the file
+			renamed++
 			continue
 		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
 			err = errNotRegular
