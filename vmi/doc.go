@@ -66,6 +66,8 @@
 //     records the Pod; readiness gate and labels of the Pod with the handoff;
 //   - every phase transition has a timestamp, whoever makes it, and the memory overhead
 //     and the end of a migration are stored while the VMI runs;
+//   - after a migration, the launcher's image is stored in one write with the end of the
+//     old Pod;
 //   - hotplugged volumes are batched by time, their Pods compared as sets of claims, and
 //     every decision about them is reported in the status once;
 //   - an object with an invalid lease or an unknown phase is not acted on and has the
