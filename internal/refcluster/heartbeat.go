@@ -56,9 +56,24 @@ type partial struct {
 // lookLag is the maximum time between the write of a line and its observation.
 const lookLag = 500 * time.Millisecond
 
+// NewConsole returns a console that gets its lines by Add.
+func NewConsole() *Console {
+	return &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]partial{}}
+}
+
+// Add records what a node's hypervisor has read from the console, on that visit of the guest, from one: a line, or the beginning
+// of one that did not end there.
+func (con *Console) Add(node string, visit int, text string, ended bool) {
+	if ended {
+		con.line(source{node, visit}, text)
+		return
+	}
+	con.rest(source{node, visit}, text)
+}
+
 // Follow reads a guest's console until ctx ends.
 func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
-	con := &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]partial{}}
+	con := NewConsole()
 	for _, n := range c.Nodes {
 		go con.follow(ctx, n, uid)
 	}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pods_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/refcluster"
+)
+
+// TestVMI_Restricted: a plain VMI runs in a namespace of Pod Security level restricted, with kernel and disk from images, data of
+// cloud-init, and the address of its Pod.
+func TestVMI_Restricted(t *testing.T) {
+	s := boot(t, newGuest("plain"))
+	s.says("virtloom-disk vda size=16777216")
+	s.says("user-data=#cloud-config")
+	pods, err := s.pods(t.Context())
+	must(t, err)
+	if len(pods) != 1 {
+		t.Fatalf("%d Pods, want one", len(pods))
+	}
+	s.awaitAddress(pods[0].Status.PodIP)
+	compute := pods[0].Spec.Containers[slices.IndexFunc(pods[0].Spec.Containers, func(c corev1.Container) bool { return c.Name == "compute" })]
+	if pods[0].Namespace != namespace || compute.SecurityContext == nil || compute.SecurityContext.Privileged != nil && *compute.SecurityContext.Privileged {
+		t.Errorf("the Pod is in %s with %+v", pods[0].Namespace, compute.SecurityContext)
+	}
+	vs := s.vmi.Status.VolumeStatus
+	if i := slices.IndexFunc(vs, func(v v1.VolumeStatus) bool { return v.Name == "image" }); i < 0 || vs[i].ContainerDiskVolume == nil {
+		t.Errorf("status has no checksum of the containerDisk: %+v", vs)
+	}
+}
+
+// awaitAddress waits until the VMI's status has the address for its interface.
+func (s *scene) awaitAddress(ip string) {
+	s.Helper()
+	must(s.T, refcluster.Await(s.Context(), patience, "status.interfaces to have "+ip, func(ctx context.Context) error {
+		vmi := &v1.VirtualMachineInstance{}
+		if err := s.c.Client.Get(ctx, s.key, vmi); err != nil {
+			return err
+		}
+		if in := vmi.Status.Interfaces; len(in) != 1 || in[0].IP != ip || ip == "" {
+			return fmt.Errorf("it has %+v", in)
+		}
+		return nil
+	}))
+}
+
+// TestVMI_Reachable: a Pod, here the API server's proxy, reaches a port of the guest at the address of its Pod and of a Service,
+// before and after a migration, and it is the same guest.
+func TestVMI_Reachable(t *testing.T) {
+	s := boot(t, newGuest("reachable"))
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "reachable", Namespace: namespace}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"guest": "reachable"},
+		Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(port)}},
+	}}
+	must(t, s.c.Client.Create(t.Context(), service))
+	t.Cleanup(func() { must(t, s.c.Client.Delete(context.Background(), service)) })
+	s.answers("before the migration")
+	s.migrate()
+	s.answers("after the migration")
+	s.unbroken()
+}
+
+// answers checks that the guest answers at its Pod and at its Service.
+func (s *scene) answers(when string) {
+	s.Helper()
+	must(s.T, refcluster.Await(s.Context(), patience, "the guest to answer "+when, func(ctx context.Context) error {
+		pods, err := s.pods(ctx)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == s.vmi.Status.NodeName })
+		if i < 0 {
+			return fmt.Errorf("no Pod on %s", s.vmi.Status.NodeName)
+		}
+		for _, path := range []string{
+			fmt.Sprintf("pods/%s:%d", pods[i].Name, port), "services/" + s.key.Name + ":80",
+		} {
+			said, err := s.get(ctx, path)
+			if err == nil && !strings.Contains(said, "uptime=") {
+				err = fmt.Errorf("it answers %q", said)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// get asks a Pod or a Service by the API server's proxy.
+func (s *scene) get(ctx context.Context, path string) (string, error) {
+	raw, err := s.c.Clientset().CoreV1().RESTClient().Verb(http.MethodGet).
+		AbsPath("/api/v1/namespaces/" + s.key.Namespace + "/" + path + "/proxy/").DoRaw(ctx)
+	return string(raw), err
+}
+
+// TestVMI_SharedClaim: a VMI with a disk in a claim of file system mode, which every node sees, boots and moves.
+func TestVMI_SharedClaim(t *testing.T) {
+	c := cluster(t)
+	mode := corev1.PersistentVolumeFilesystem
+	class := ""
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shared"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, VolumeMode: &mode,
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.Shared(t.Context(), "claim")}},
+	}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "shared", Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: volume.Spec.AccessModes, VolumeMode: &mode, VolumeName: volume.Name, StorageClassName: &class,
+		Resources: corev1.VolumeResourceRequirements{Requests: volume.Spec.Capacity},
+	}}
+	must(t, c.Client.Create(t.Context(), volume))
+	must(t, c.Client.Create(t.Context(), claim))
+	t.Cleanup(func() {
+		must(t, c.Client.Delete(context.Background(), claim))
+		must(t, c.Client.Delete(context.Background(), volume))
+	})
+	s := boot(t, newGuest("shared", func(vmi *v1.VirtualMachineInstance) {
+		d := &vmi.Spec.Domain.Devices
+		d.Disks = append(d.Disks, v1.Disk{Name: "data", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
+		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
+		source.PersistentVolumeClaim.ClaimName = claim.Name
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: source})
+	}))
+	s.says("virtloom-disk vdc size=")
+	s.migrate()
+	s.unbroken()
+}
