@@ -7,7 +7,7 @@ package examples
 import "embed"
 
 // FirstGuest holds the manifests of a guest that is started and then migrated:
-// cluster.yaml, disk.yaml, guest.yaml and migration.yaml.
+// cluster.yaml, guest.yaml, service.yaml and migration.yaml.
 //
 //go:embed first-guest/*.yaml
 var FirstGuest embed.FS

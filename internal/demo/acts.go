@@ -42,10 +42,10 @@ func (s *story) migrate(ctx context.Context) error {
 	if err := s.apply(ctx, "migration.yaml"); err != nil {
 		return err
 	}
-	if err := s.cluster.AwaitMigration(ctx, guestKey, v1.MigrationSucceeded, patience); err != nil {
+	if err := s.migrated(ctx); err != nil {
 		return err
 	}
-	vmi, err := s.cluster.VMI(ctx, guestKey)
+	vmi, err := s.vmi(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,9 +55,7 @@ func (s *story) migrate(ctx context.Context) error {
 	if err := s.promise(target != source && target != "", "the guest moved from %s to %s", source, target); err != nil {
 		return err
 	}
-	// A few more ticks, so that what comes after the switch counts as well.
-	ticks := s.console.Ticks()
-	if _, err := s.console.AwaitTick(ctx, target, ticks[len(ticks)-1].N+10, patience); err != nil {
+	if err := s.further(ctx, target); err != nil {
 		return err
 	}
 	longest, err := s.console.Check()
@@ -65,7 +63,52 @@ func (s *story) migrate(ctx context.Context) error {
 		return err
 	}
 	s.measure("the longest pause between two heartbeats was %d ms", longest.Milliseconds())
+	if err := s.answers(ctx, "after the migration"); err != nil {
+		return err
+	}
 	return s.single(ctx, "after the migration")
+}
+
+// migrated waits until the migration has succeeded.
+func (s *story) migrated(ctx context.Context) error {
+	return refcluster.Await(ctx, patience, "the migration to succeed", func(ctx context.Context) error {
+		m := &v1.VirtualMachineInstanceMigration{}
+		if err := s.cluster.Client.Get(ctx, guestKey, m); err != nil {
+			return err
+		}
+		if m.Status.Phase != v1.MigrationSucceeded {
+			return fmt.Errorf("it is %s, %+v", m.Status.Phase, m.Status.MigrationState)
+		}
+		return nil
+	})
+}
+
+// further waits for a few more heartbeats, so that what comes after the switch counts as well.
+func (s *story) further(ctx context.Context, node string) error {
+	ticks := s.console.Ticks()
+	_, err := s.console.AwaitTick(ctx, node, ticks[len(ticks)-1].N+10, patience)
+	return err
+}
+
+// drain empties the guest's node with kubectl.
+func (s *story) drain(ctx context.Context) error {
+	from := s.guest.Status.NodeName
+	s.report("Node/"+from, "kubectl drain", "")
+	if _, err := s.kubectl(ctx, nil, "drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String()); err != nil {
+		return err
+	}
+	to := s.cluster.Nodes[0].Name()
+	if to == from {
+		to = s.cluster.Nodes[1].Name()
+	}
+	if err := s.running(ctx, to); err != nil {
+		return err
+	}
+	if err := s.further(ctx, to); err != nil {
+		return err
+	}
+	_, err := s.console.Check()
+	return s.promise(err == nil, "%s was drained, and the guest moved to %s with every heartbeat%s", from, to, because(err))
 }
 
 func because(err error) string {
@@ -76,33 +119,20 @@ func because(err error) string {
 }
 
 func (s *story) remove(ctx context.Context) error {
-	migration := &v1.VirtualMachineInstanceMigration{}
-	migration.Namespace, migration.Name = guestKey.Namespace, guestKey.Name
-	for _, step := range []func() error{
-		func() error { return s.cluster.Client.Delete(ctx, s.guest.DeepCopy()) },
-		func() error { return s.cluster.AwaitGone(ctx, s.guest.DeepCopy(), patience) },
-		// The controller deletes the migrations of a guest that is gone.
-		func() error { return s.cluster.AwaitGone(ctx, migration, patience) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	if _, err := s.kubectl(ctx, nil, "delete", "--wait", "--timeout="+patience.String(), "-n", guestKey.Namespace, "vmi/"+guestKey.Name, "service/"+guestKey.Name); err != nil {
+		return err
 	}
 	lines := s.console.Lines()
 	s.report("guest", "last words", lines[len(lines)-1])
 	return refcluster.Await(ctx, patience, "nothing to be left of the guest", func(ctx context.Context) error {
-		pods, err := s.cluster.Pods(ctx, guestKey.Namespace)
+		pods, err := s.pods(ctx)
 		if err != nil {
 			return err
 		}
-		domains, err := s.cluster.Domains(ctx)
-		if err != nil {
-			return err
+		if len(pods) > 0 {
+			return fmt.Errorf("there are %d Pods", len(pods))
 		}
-		if len(pods)+len(domains) > 0 {
-			return fmt.Errorf("there are %d Pods and domains %v", len(pods), domains)
-		}
-		return s.promise(true, "no Pod and no domain is left")
+		return s.promise(true, "no Pod is left")
 	})
 }
 
@@ -113,7 +143,7 @@ func (s *story) stop(ctx context.Context) error {
 		return err
 	}
 	left, err := refcluster.Leftovers(dir)
-	return s.promise(err == nil && len(left) == 0, "no process, namespace, mount or folder is left%s%s", because(err), list(left))
+	return s.promise(err == nil && len(left) == 0, "no process, mount, interface or folder is left%s%s", because(err), list(left))
 }
 
 func list(left []string) string {

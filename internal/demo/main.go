@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo demonstrates virtloom with real components: it starts a control
-// plane and two nodes with libvirt on this machine, starts a VMI by applying a
-// manifest, migrates it live, deletes it, and checks all the time that exactly
-// one domain runs. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
+// plane and two nodes with kubelet and containerd on this machine, installs virtloom from its manifests and images, starts a VMI by
+// applying a manifest, migrates it live, drains its node, deletes it, and checks that exactly one guest runs all the time. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
 package main
 
 import (
@@ -61,10 +60,11 @@ func run(ctx context.Context, keep bool) (err error) {
 		play  func(context.Context) error
 	}{
 		{"Starting a control plane and two nodes", s.stage},
-		{"Starting refdaemon: the controller, and an agent on each node", s.daemons},
+		{"Installing virtloom: the controller, and an agent on each node", s.install},
 		{"Applying the manifests of a guest (examples/first-guest)", s.start},
 		{"Migrating the guest to the other node, live", s.migrate},
 		{"Looking around", s.look(keep)},
+		{"Draining the node of the guest", s.drain},
 		{"Deleting the guest", s.remove},
 		{"Stopping everything", s.stop},
 	} {

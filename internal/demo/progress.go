@@ -36,7 +36,7 @@ func isTerminal(f *os.File) bool {
 func (s *story) showProgress(ctx context.Context) {
 	defer s.draw("")
 	for last := ""; ; {
-		if vmi, err := s.cluster.VMI(ctx, guestKey); err == nil {
+		if vmi, err := s.vmi(ctx); err == nil {
 			last = s.reportProgress(vmi, last)
 		}
 		select {

@@ -3,21 +3,27 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/examples"
+	"github.com/virtloom/virtloom/internal/realcluster"
 	"github.com/virtloom/virtloom/internal/refcluster"
 	"github.com/virtloom/virtloom/internal/rig"
 )
@@ -29,11 +35,11 @@ const (
 	patience = 2 * time.Minute
 	// pulseEvery is how often the heartbeat is looked at.
 	pulseEvery = 100 * time.Millisecond
-	// progressEvery is the interval of progress reports of a migration, and bandwidth what it may
-	// use, so that there is something to see of one that would be over in a second.
-	progressEvery = 300 * time.Millisecond
-	bandwidth     = "16Mi"
-	nodes         = 2
+	// bandwidth is what a migration may use, so that there is something to see of one that would be over in a second.
+	bandwidth = "16Mi"
+	nodes     = 2
+	// askTimeout bounds one request to the guest.
+	askTimeout = 5 * time.Second
 )
 
 var guestKey = types.NamespacedName{Namespace: "default", Name: "first-guest"}
@@ -47,11 +53,11 @@ type story struct {
 	mu    sync.Mutex
 	out   io.Writer
 	bar   string // what the last line of a terminal shows; empty for nothing
-	alive *refcluster.Cluster
+	alive *realcluster.Cluster
 	// verdicts are the lines of the summary.
 	verdicts []verdict
 
-	cluster *refcluster.Cluster
+	cluster *realcluster.Cluster
 	console *refcluster.Console
 	guest   *v1.VirtualMachineInstance
 	watches context.CancelFunc
@@ -141,7 +147,7 @@ func (s *story) stage(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return rig.ErrNeedsRoot
 	}
-	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Built: true, Rig: rig.Options{
+	s.cluster, err = realcluster.Start(ctx, realcluster.Options{Nodes: nodes, Rig: rig.Options{
 		Log: func(format string, args ...any) { s.report("rig", fmt.Sprintf(format, args...), "") },
 	}})
 	if err != nil {
@@ -149,30 +155,29 @@ func (s *story) stage(ctx context.Context) (err error) {
 	}
 	s.alive = s.cluster
 	for _, n := range s.cluster.Nodes {
-		s.report("Node/"+n.Name(), "up at "+n.Address(), "its own network, mount, UTS and PID namespace and its own libvirt")
+		s.report("Node/"+n.Name(), "Ready at "+n.Address(), "kubelet, containerd and kube-proxy in namespaces of their own")
 	}
 	ctx, s.watches = context.WithCancel(ctx)
 	return s.watch(ctx)
 }
 
-func (s *story) daemons(ctx context.Context) error {
-	if _, err := s.cluster.StartController(); err != nil {
+// install installs virtloom and waits until the nodes take guests.
+func (s *story) install(ctx context.Context) error {
+	began := time.Now()
+	if err := s.cluster.Install(ctx); err != nil {
 		return err
 	}
-	for _, n := range s.cluster.Nodes {
-		if _, err := s.cluster.StartAgent(n, "--progress-every", progressEvery.String()); err != nil {
-			return err
-		}
+	if err := s.apply(ctx, "cluster.yaml"); err != nil {
+		return err
 	}
-	return s.cluster.AwaitAgents(ctx, patience)
+	if err := s.cluster.AwaitSchedulable(ctx, patience); err != nil {
+		return err
+	}
+	s.measure("virtloom took guests %.1f s after its manifests were applied", time.Since(began).Seconds())
+	return nil
 }
 
 func (s *story) start(ctx context.Context) (err error) {
-	for _, name := range []string{"cluster.yaml", "disk.yaml"} {
-		if err := s.apply(ctx, name); err != nil {
-			return err
-		}
-	}
 	if err := s.slow(ctx); err != nil {
 		return err
 	}
@@ -180,26 +185,112 @@ func (s *story) start(ctx context.Context) (err error) {
 	if err := s.apply(ctx, "guest.yaml"); err != nil {
 		return err
 	}
-	if s.guest, err = s.cluster.VMI(ctx, guestKey); err != nil {
+	if err := s.apply(ctx, "service.yaml"); err != nil {
 		return err
 	}
-	s.console = s.cluster.Follow(ctx, s.guest.UID)
+	if s.guest, err = s.vmi(ctx); err != nil {
+		return err
+	}
+	s.console = s.cluster.Follow(ctx, s.guest)
 	first, err := s.console.AwaitTick(ctx, "", 0, patience)
 	if err != nil {
 		return err
 	}
 	up := first.At.Sub(applied)
 	s.report("guest", "first heartbeat on "+first.Node, "")
-	if s.guest, err = s.cluster.AwaitPhase(ctx, guestKey, v1.Running, patience); err != nil {
+	for _, line := range s.console.Lines() {
+		if _, said, found := strings.Cut(line, "virtloom-"); found && !strings.HasPrefix(said, "heartbeat") {
+			s.report("console", "virtloom-"+said, "")
+		}
+	}
+	if err := s.running(ctx, first.Node); err != nil {
 		return err
 	}
 	s.measure("the guest was up %.1f s after it was applied", up.Seconds())
+	if err := s.answers(ctx, "before the migration"); err != nil {
+		return err
+	}
 	return s.single(ctx, "before the migration")
+}
+
+// vmi reads the guest's VMI.
+func (s *story) vmi(ctx context.Context) (*v1.VirtualMachineInstance, error) {
+	vmi := &v1.VirtualMachineInstance{}
+	return vmi, s.cluster.Client.Get(ctx, guestKey, vmi)
+}
+
+// running waits until the guest runs on a node.
+func (s *story) running(ctx context.Context, node string) error {
+	return refcluster.Await(ctx, patience, "the guest to run on "+node, func(ctx context.Context) error {
+		vmi, err := s.vmi(ctx)
+		if err != nil {
+			return err
+		}
+		if s.guest = vmi; vmi.Status.Phase != v1.Running || vmi.Status.NodeName != node {
+			return fmt.Errorf("it is %s on %q", vmi.Status.Phase, vmi.Status.NodeName)
+		}
+		return nil
+	})
+}
+
+// answers checks that the guest answers at the address of its Pod, which its status has, and at its Service.
+func (s *story) answers(ctx context.Context, when string) error {
+	var address string
+	err := refcluster.Await(ctx, patience, "the guest to answer", func(ctx context.Context) error {
+		vmi, err := s.vmi(ctx)
+		if err != nil {
+			return err
+		}
+		if in := vmi.Status.Interfaces; len(in) == 0 || in[0].IP == "" {
+			return errors.New("its status has no address")
+		}
+		address = vmi.Status.Interfaces[0].IP
+		for _, host := range []string{net.JoinHostPort(address, "8080"), "Service"} {
+			if err := s.ask(ctx, host); err != nil {
+				return fmt.Errorf("%s: %w", host, err)
+			}
+		}
+		return nil
+	})
+	return s.promise(err == nil, "the guest answers at its Pod's address %s and at its Service %s%s", address, when, because(err))
+}
+
+// ask sends a request to an address, or to the Service by the API server.
+func (s *story) ask(ctx context.Context, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var said []byte
+	var err error
+	if host == "Service" {
+		said, err = s.cluster.Clientset().CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/first-guest:80/proxy/").DoRaw(ctx)
+	} else {
+		said, err = s.cluster.Nodes[0].Command(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+host+"/").CombinedOutput()
+	}
+	if err == nil && !strings.Contains(string(said), "uptime=") {
+		err = fmt.Errorf("it answers %q", said)
+	}
+	return err
 }
 
 func (s *story) apply(ctx context.Context, name string) error {
 	s.report("examples/"+scene+name, "applied", "")
-	return s.cluster.Apply(ctx, examples.FirstGuest, scene+name)
+	raw, err := examples.FirstGuest.ReadFile(scene + name)
+	if err != nil {
+		return fmt.Errorf("read a manifest: %w", err)
+	}
+	_, err = s.kubectl(ctx, bytes.NewReader(raw), "apply", "--server-side", "-f", "-")
+	return err
+}
+
+// kubectl runs kubectl as administrator and returns what it prints.
+func (s *story) kubectl(ctx context.Context, in io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.cluster.Kubectl(), append([]string{"--kubeconfig", s.cluster.Rig.Kubeconfig(rig.UserAdmin)}, args...)...)
+	cmd.Stdin = in
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
 }
 
 // slow limits what a migration may use of the network.
@@ -217,12 +308,28 @@ func (s *story) slow(ctx context.Context) error {
 	return s.cluster.Client.Patch(ctx, kv, client.MergeFrom(base))
 }
 
-// single checks that there is one Pod and one domain, and that they belong
-// together.
+// single checks that one launcher Pod runs, on the node of the guest.
 func (s *story) single(ctx context.Context, when string) error {
-	return s.cluster.AwaitSingle(ctx, guestKey, patience, func(pods, domains int, err error) error {
-		return s.promise(err == nil && pods == 1 && domains == 1, "exactly one Pod and one domain %s", when)
+	err := refcluster.Await(ctx, patience, "exactly one launcher Pod", func(ctx context.Context) error {
+		pods, err := s.pods(ctx)
+		if err != nil {
+			return err
+		}
+		if len(pods) != 1 || pods[0].Spec.NodeName != s.guest.Status.NodeName || pods[0].Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
 	})
+	return s.promise(err == nil, "exactly one launcher Pod %s, where the guest is%s", when, because(err))
+}
+
+// pods lists the guest's launcher Pods that have not ended.
+func (s *story) pods(ctx context.Context) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := s.cluster.Client.List(ctx, &list, client.InNamespace(guestKey.Namespace), client.HasLabels{v1.CreatedByLabel})
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	}), err
 }
 
 func (s *story) look(keep bool) func(context.Context) error {
@@ -239,8 +346,6 @@ func (s *story) look(keep bool) func(context.Context) error {
 
 func (s *story) lookAround() {
 	s.print("  export KUBECONFIG=%s", s.cluster.Rig.Kubeconfig(rig.UserAdmin))
-	s.print("  kubectl get vmi,vmim,pods -o wide")
-	for _, n := range s.cluster.Nodes {
-		s.print("  virsh -c '%s' list --all        # %s", n.URI(), n.Name())
-	}
+	s.print("  kubectl get vmi,vmim,pods -A -o wide")
+	s.print("  kubectl logs virt-launcher-first-guest-... -c guest-console-log")
 }

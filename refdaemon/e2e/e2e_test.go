@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/examples"
 	"github.com/virtloom/virtloom/internal/refcluster"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -86,7 +86,7 @@ func start() error {
 			return err
 		}
 	}
-	return errors.Join(c.AwaitAgents(ctx, patience), c.Apply(ctx, examples.FirstGuest, "first-guest/cluster.yaml"))
+	return errors.Join(c.AwaitAgents(ctx, patience), c.Apply(ctx, manifests, "testdata/cluster.yaml"))
 }
 
 // crashController kills the controller and starts another.
@@ -120,17 +120,22 @@ type scene struct {
 	con *refcluster.Console
 }
 
-// example returns the guest of the examples.
+// manifests are those of a guest on hypervisor nodes.
+//
+//go:embed testdata/*.yaml
+var manifests embed.FS
+
+// example returns the guest of the manifests.
 func example(t *testing.T) *v1.VirtualMachineInstance {
 	t.Helper()
-	raw, err := examples.FirstGuest.ReadFile("first-guest/guest.yaml")
+	raw, err := manifests.ReadFile("testdata/guest.yaml")
 	must(t, err)
 	vmi := &v1.VirtualMachineInstance{}
 	must(t, yaml.UnmarshalStrict(raw, vmi))
 	return vmi
 }
 
-// newGuest returns the guest of the examples, without its shared disk, under
+// newGuest returns the guest of the manifests, without its shared disk, under
 // the name of the test.
 func newGuest(t *testing.T, name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/examples"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
@@ -44,10 +43,10 @@ func diskOfItsOwn(vmi *v1.VirtualMachineInstance) {
 		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
 }
 
-// diskOfTheCluster gives a guest the disk of the examples, which all nodes see.
+// diskOfTheCluster gives a guest the disk of the manifests, which all nodes see.
 func diskOfTheCluster(t *testing.T, c *refcluster.Cluster) func(*v1.VirtualMachineInstance) {
 	t.Helper()
-	must(t, c.Apply(t.Context(), examples.FirstGuest, "first-guest/disk.yaml"))
+	must(t, c.Apply(t.Context(), manifests, "testdata/disk.yaml"))
 	return func(vmi *v1.VirtualMachineInstance) {
 		whole := example(t)
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, whole.Spec.Volumes[0])

@@ -27,7 +27,9 @@ func TestMigration_RoundTrips(t *testing.T) {
 		s.migrate()
 		pods, err := s.pods(t.Context())
 		must(t, err)
-		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == s.vmi.Status.NodeName && p.Status.Phase == corev1.PodRunning })
+		i := slices.IndexFunc(pods, func(p corev1.Pod) bool {
+			return p.Spec.NodeName == s.vmi.Status.NodeName && p.Status.Phase == corev1.PodRunning
+		})
 		if i < 0 {
 			t.Fatalf("no Pod runs on %s", s.vmi.Status.NodeName)
 		}
