@@ -8,6 +8,7 @@
 #   initrd   the initramfs; hack/guest/init says what it does
 #   initrd-agent
 #            the same with QEMU's guest agent and more drivers, see hack/guest/agent
+#   disk.img a disk from which the guest starts by itself, at a BIOS
 #   oci      an OCI image layout with the images that a VirtualMachineInstance can name,
 #            see hack/guest/ociimage
 #
@@ -31,6 +32,7 @@ kernel_package() {
 }
 version() { apt-cache policy "$1" | sed -n 's/^ *Candidate: //p'; }
 agent=qemu-guest-agent
+loader="grub-pc-bin grub-common"
 
 sources() { find "$root/hack/guest.sh" "$root/hack/guest" -type f | LC_ALL=C sort; }
 
@@ -41,10 +43,10 @@ fi
 busybox=$(command -v busybox) || fail "busybox is missing; install the Debian package busybox-static"
 code=$( (sources | xargs sha256sum; sha256sum "$busybox") | sed "s|$root||" | sha256sum | cut -d ' ' -f 1)
 if [ -n "$package" ]; then
-  stamp="$package $(version "$package") $(version "$agent") $code"
+  stamp="$package $(version "$package") $(version "$agent") $(version grub-common) $code"
 else
   # Without package lists the kernel that is there has to do.
-  stamp="$(cut -d ' ' -f 1-3 "$out/stamp") $code"
+  stamp="$(cut -d ' ' -f 1-4 "$out/stamp") $code"
 fi
 if [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
   say "up to date in bin/guest"
@@ -64,14 +66,18 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 mkdir -p "$out"
 
-say "downloading $package and $agent"
+say "downloading $package, $agent and $loader"
 # apt drops its privileges for the download, so the folder has to be open to all.
 chmod 755 "$work"
 mkdir -m 777 "$work/deb"
-(cd "$work/deb" && apt-get -qq download "$package" "$agent") || fail "cannot download $package and $agent"
+# shellcheck disable=SC2086 # names are words
+(cd "$work/deb" && apt-get -qq download "$package" "$agent" $loader) || fail "cannot download $package, $agent and $loader"
 say "unpacking the kernel"
 dpkg-deb --fsys-tarfile "$work"/deb/linux-image-*.deb | tar -x -C "$work" ./boot ./lib/modules
 dpkg-deb --fsys-tarfile "$work/deb/$agent"_*.deb | tar -x -C "$work" ./usr/sbin/qemu-ga
+for part in $loader; do
+  dpkg-deb --fsys-tarfile "$work/deb/$part"_*.deb | tar -x -C "$work"
+done
 cp "$work"/boot/vmlinuz-* "$work/vmlinuz"
 # number OFFSET TYPE prints a number of the kernel's header, which Linux' Documentation/arch/x86/boot.rst describes.
 number() { od -A n -j "$1" -N "${2#u}" -t "$2" "$work/vmlinuz" | tr -d ' '; }
@@ -135,13 +141,41 @@ chmod 755 "$more/sbin/shutdown" "$more/sbin/qemu-ga"
 # The kernel unpacks archives one after the other.
 pack "$more" | cat "$work/initrd" - >"$work/initrd-agent"
 
+say "writing the disk"
+grub=$work/usr/lib/grub/i386-pc
+cat >"$work/grub.cfg" <<'X'
+set root=(hd0,msdos1)
+linux /vmlinuz console=ttyS0 quiet no_timer_check hb=0.1 dhcp=1 serve=8080
+initrd /initrd
+boot
+X
+"$work/usr/bin/grub-mkimage" -d "$grub" -O i386-pc -c "$work/grub.cfg" -p / -o "$work/core.img" biosdisk part_msdos tar linux boot ||
+  fail "the boot loader could not be made; 'make setup' installs the libraries that it needs"
+# The partition is an archive, which the boot loader reads as a file system.
+tar -C "$work" --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=0644 -cf "$work/partition" vmlinuz initrd
+# bytes NUMBER prints a number as the table of partitions has it, four bytes, the lowest first.
+bytes() { for shift in 0 8 16 24; do printf '%b' "\\0$(printf %03o $(($1 >> shift & 255)))"; done; }
+begin=2048
+[ "$(wc -c <"$work/core.img")" -lt $(((begin - 1) * 512)) ] || fail "the boot loader does not fit before the partition"
+{
+  head -c 446 "$grub/boot.img"
+  printf '\200\376\377\377\332\376\377\377'
+  bytes $begin
+  bytes $((($(wc -c <"$work/partition") + 511) / 512))
+  head -c 48 /dev/zero
+  printf '\125\252'
+  cat "$work/core.img"
+} >"$work/disk.img"
+dd if="$work/partition" of="$work/disk.img" bs=512 seek=$begin conv=sparse,notrunc 2>/dev/null
+truncate -s %1M "$work/disk.img"
+
 say "writing the OCI images"
 rm -rf "$out/stamp" "$out/oci"
-for file in vmlinuz vmlinux initrd initrd-agent; do
+for file in vmlinuz vmlinux initrd initrd-agent disk.img; do
   chmod 644 "$work/$file"
   mv "$work/$file" "$out/$file"
 done
-(cd "$root" && go run ./hack/guest/ociimage -kernel "$out/vmlinux" -initrd "$out/initrd" -layout "$out/oci")
+(cd "$root" && go run ./hack/guest/ociimage -kernel "$out/vmlinux" -initrd "$out/initrd" -disk "$out/disk.img" -layout "$out/oci")
 
 printf '%s\n' "$stamp" >"$out/stamp"
 say "done: $(du -sh "$out" | cut -f 1) in bin/guest"

@@ -5,6 +5,7 @@
 //
 //	virtloom.test/guest-kernel:1  /boot/vmlinux and /boot/initrd, for kernelBoot
 //	virtloom.test/guest-disk:1    /disk/disk.img, for a containerDisk
+//	virtloom.test/guest-boot:1    /disk/disk.img, a containerDisk from which the guest starts
 //
 // The same input gives the same layout, byte for byte.
 package main
@@ -34,6 +35,7 @@ const (
 
 	kernelImage = "virtloom.test/guest-kernel:1"
 	diskImage   = "virtloom.test/guest-disk:1"
+	bootImage   = "virtloom.test/guest-boot:1"
 
 	// diskSize is that of the containerDisk, a raw image that is empty but for its first line.
 	diskSize   = 16 << 20
@@ -52,15 +54,16 @@ type entry struct {
 func main() {
 	kernel := flag.String("kernel", "", "the kernel")
 	initrd := flag.String("initrd", "", "the initramfs")
+	disk := flag.String("disk", "", "the disk from which the guest starts")
 	dir := flag.String("layout", "", "the folder to write; must not exist")
 	flag.Parse()
-	if err := run(*kernel, *initrd, *dir); err != nil {
+	if err := run(*kernel, *initrd, *disk, *dir); err != nil {
 		fmt.Fprintln(os.Stderr, "ociimage:", err)
 		os.Exit(1)
 	}
 }
 
-func run(kernel, initrd, dir string) error {
+func run(kernel, initrd, disk, dir string) error {
 	if dir == "" {
 		return errors.New("-layout is required")
 	}
@@ -74,8 +77,12 @@ func run(kernel, initrd, dir string) error {
 		}
 		boot = append(boot, entry{f.name, data})
 	}
-	disk := make([]byte, diskSize)
-	copy(disk, diskMarker)
+	started, err := os.ReadFile(disk)
+	if err != nil {
+		return err
+	}
+	marked := make([]byte, diskSize)
+	copy(marked, diskMarker)
 	index, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", dir, err)
@@ -83,7 +90,10 @@ func run(kernel, initrd, dir string) error {
 	if err := add(index, kernelImage, boot); err != nil {
 		return err
 	}
-	return add(index, diskImage, []entry{{"disk/disk.img", disk}})
+	if err := add(index, diskImage, []entry{{"disk/disk.img", marked}}); err != nil {
+		return err
+	}
+	return add(index, bootImage, []entry{{"disk/disk.img", started}})
 }
 
 // add appends an image of one layer with the given files.
