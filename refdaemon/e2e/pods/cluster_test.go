@@ -36,6 +36,8 @@ const (
 	namespace = "tenant"
 	// port is where guests answer.
 	port = 8080
+	// launcherUser runs guests in their Pods.
+	launcherUser = 107
 )
 
 // shared is the cluster of all tests, which run one after the other.

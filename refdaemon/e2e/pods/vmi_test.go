@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,16 +108,27 @@ func (s *scene) get(ctx context.Context, path string) (string, error) {
 	return string(raw), err
 }
 
-// TestVMI_SharedClaim: a VMI with a disk in a claim of file system mode, which every node sees, boots and moves.
-func TestVMI_SharedClaim(t *testing.T) {
+// TestVMI_FromContainerDisk: a guest starts from a disk in an image.
+func TestVMI_FromContainerDisk(t *testing.T) {
+	s := boot(t, newGuest("from-image", func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Firmware = nil
+		vmi.Spec.Volumes[0].ContainerDisk.Image = "virtloom.test/guest-boot:1"
+	}))
+	s.says("virtloom-disk vda size=")
+}
+
+// TestVMI_FromClaim: a guest starts from a disk in a claim of file system mode, which every node sees, and moves with it.
+func TestVMI_FromClaim(t *testing.T) {
 	c := cluster(t)
-	mode := corev1.PersistentVolumeFilesystem
-	class := ""
+	folder, err := c.Shared("claim")
+	must(t, err)
+	copyFile(t, filepath.Join(c.Programs(), "guest", "disk.img"), filepath.Join(folder, "disk.img"))
+	mode, class := corev1.PersistentVolumeFilesystem, ""
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shared"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, VolumeMode: &mode,
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.Shared(t.Context(), "claim")}},
+		PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}},
 	}}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "shared", Namespace: namespace}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: volume.Spec.AccessModes, VolumeMode: &mode, VolumeName: volume.Name, StorageClassName: &class,
@@ -127,14 +140,21 @@ func TestVMI_SharedClaim(t *testing.T) {
 		must(t, c.Client.Delete(context.Background(), claim))
 		must(t, c.Client.Delete(context.Background(), volume))
 	})
-	s := boot(t, newGuest("shared", func(vmi *v1.VirtualMachineInstance) {
-		d := &vmi.Spec.Domain.Devices
-		d.Disks = append(d.Disks, v1.Disk{Name: "data", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
+	s := boot(t, newGuest("from-claim", func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Firmware = nil
 		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
 		source.PersistentVolumeClaim.ClaimName = claim.Name
-		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: source})
+		vmi.Spec.Volumes[0].VolumeSource = source
 	}))
-	s.says("virtloom-disk vdc size=")
+	s.says("virtloom-disk vda size=")
 	s.migrate()
 	s.unbroken()
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	raw, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.WriteFile(to, raw, 0o600))
+	must(t, os.Chown(to, launcherUser, launcherUser))
 }
