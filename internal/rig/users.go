@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
@@ -57,6 +58,11 @@ func (r *Rig) Kubeconfig(user string) string {
 		r.logf("%v", err)
 	}
 	return path
+}
+
+// Kubectl is kubectl as the user UserAdmin. It is not one of the rig's programs.
+func (r *Rig) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(r.bin, "kubectl"), append([]string{"--kubeconfig", r.Kubeconfig(UserAdmin)}, args...)...)
 }
 
 func (r *Rig) writeKubeconfig(user, server, path string) error {
