@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -120,9 +123,12 @@ func (c cluster) in(t *testing.T, pod, script string) string {
 
 func (c cluster) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := c.Kubectl(t.Context(), args...).Output()
+	var said strings.Builder
+	cmd := c.Kubectl(t.Context(), args...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+		t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, &said)
 	}
 	return strings.TrimSpace(string(out))
 }
@@ -178,13 +184,28 @@ func (c cluster) carriesServices(t *testing.T) {
 }
 
 func (c cluster) showsAPIServer(t *testing.T) {
-	const script = `cd /run/secrets/kubernetes.io/serviceaccount
-wget -qO- --no-check-certificate --header "Authorization: Bearer $(cat token)" https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT/version`
-	if got := c.in(t, "one", script); !strings.Contains(got, "gitVersion") {
-		t.Errorf("the API server says %q", got)
-	}
 	if got := c.in(t, "one", "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"); got != "10.96.0.1:443" {
-		t.Errorf("the API server is at %s", got)
+		t.Fatalf("the API server is at %s", got)
+	}
+	c.in(t, "one", "nc 10.96.0.1 443 </dev/null")
+	const secrets = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	config := &rest.Config{
+		Host:            "https://10.96.0.1",
+		BearerToken:     c.in(t, "one", "cat "+secrets+"token"),
+		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(c.in(t, "one", "cat "+secrets+"ca.crt"))},
+		Dial:            c.one.Dial,
+	}
+	inside, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	review, err := inside.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := review.Status.UserInfo
+	if node := user.Extra["authentication.kubernetes.io/node-name"]; user.Username != "system:serviceaccount:default:default" || !slices.Equal(node, []string{"one"}) {
+		t.Errorf("the API server takes the Pod for %q on %q", user.Username, node)
 	}
 }
 
