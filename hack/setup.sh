@@ -9,6 +9,10 @@ source "$(dirname "$0")/lib.sh"
 packages=(
   "busybox-static /var/lib/dpkg/info/busybox-static.list" # user space of the guest; plain busybox will not do
   "ca-certificates /etc/ssl/certs/ca-certificates.crt"
+  # Docker's containerd.io brings the first two as well.
+  "containerd /usr/bin/containerd" # runs the Pods of nodes with a kubelet
+  "runc /usr/sbin/runc /usr/bin/runc"
+  "containernetworking-plugins /usr/lib/cni/ptp /opt/cni/bin/ptp" # networks of Pods
   "cpio /bin/cpio /usr/bin/cpio" # packs the guest's initramfs
   "gcc /usr/bin/gcc" # cgo: libvirt binding, race detector
   "iproute2 /sbin/ip /usr/sbin/ip" # networks of the hypervisor nodes
@@ -18,6 +22,7 @@ packages=(
   "libvirt-daemon-driver-qemu /usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"
   "libxml2-utils /usr/bin/xmllint" # checks definitions against libvirt's schema
   "lz4 /usr/bin/lz4" # unpacks the guest's kernel
+  "nftables /usr/sbin/nft" # what kube-proxy makes Services of
   "ovmf /usr/share/OVMF/OVMF_CODE_4M.fd" # UEFI of guests
   "qemu-system-x86 /usr/bin/qemu-system-x86_64"
   "qemu-utils /usr/bin/qemu-img"
@@ -57,7 +62,7 @@ install_packages() {
   update_lists
   # shellcheck disable=SC2086 # names are words
   with_progress "installing Debian packages" "$bin/.log/apt-install.log" \
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove $missing
 }
 
 # unpacked makes what consists of Debian packages that are unpacked and not installed: what guests boot

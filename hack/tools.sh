@@ -15,6 +15,8 @@ programs=(
   "kube-apiserver|k8s.io/kubernetes/cmd/kube-apiserver|--version|Kubernetes $kubernetes"
   "kube-controller-manager|k8s.io/kubernetes/cmd/kube-controller-manager|--version|Kubernetes $kubernetes"
   "kube-scheduler|k8s.io/kubernetes/cmd/kube-scheduler|--version|Kubernetes $kubernetes"
+  "kube-proxy|k8s.io/kubernetes/cmd/kube-proxy|--version|Kubernetes $kubernetes"
+  "kubelet|k8s.io/kubernetes/cmd/kubelet|--version|Kubernetes $kubernetes"
   "kubectl|k8s.io/kubernetes/cmd/kubectl|version --client|Client Version: $kubernetes"
   "kwok|sigs.k8s.io/kwok/cmd/kwok|--version|$kwok"
   "controller-gen|sigs.k8s.io/controller-tools/cmd/controller-gen||"

@@ -83,27 +83,29 @@ func (r controlPlane) startAPIServer(ctx context.Context) error {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
 	authority := r.pki.path("ca.crt")
+	args := append(r.servingFlags(r.ports.apiServer),
+		"--etcd-servers=http://127.0.0.1:"+r.ports.etcd, "--service-cluster-ip-range="+serviceRange,
+		"--client-ca-file="+authority, "--allow-privileged=true",
+		// Without an authority for clients that come through a proxy the other servers complain every minute.
+		"--requestheader-client-ca-file="+authority, "--requestheader-allowed-names="+userFrontProxy,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+r.pki.path("sa.pub"),
+		"--service-account-signing-key-file="+r.pki.path("sa.key"),
+		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+		"--event-ttl=10m", "--profiling=true",
+		// Blocking, so that the log has every request that was answered.
+		"--audit-policy-file="+policy, "--audit-log-path="+r.AuditLog(),
+		"--audit-log-mode=blocking", "--audit-log-maxsize=2000",
+	)
+	more, err := r.nodeFlags()
+	if err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
+	}
 	return r.serve(ctx, server{
 		name: "kube-apiserver",
-		args: append(r.servingFlags(r.ports.apiServer),
-			"--etcd-servers=http://127.0.0.1:"+r.ports.etcd, "--advertise-address=127.0.0.1",
-			"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
-			"--client-ca-file="+authority, "--authorization-mode=RBAC", "--allow-privileged=true",
-			// No client comes through a proxy here, but the other servers complain every minute while
-			// there is no authority for one.
-			"--requestheader-client-ca-file="+authority, "--requestheader-allowed-names=front-proxy",
-			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-			"--service-account-issuer=https://kubernetes.default.svc",
-			"--service-account-key-file="+r.pki.path("sa.pub"),
-			"--service-account-signing-key-file="+r.pki.path("sa.key"),
-			"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
-			"--event-ttl=10m", "--profiling=true",
-			// Blocking, so that the log has every request that was answered.
-			"--audit-policy-file="+policy, "--audit-log-path="+r.AuditLog(),
-			"--audit-log-mode=blocking", "--audit-log-maxsize=2000",
-			"--enable-admission-plugins="+strings.Join(r.options.AdmissionPlugins, ","),
-		),
+		args: append(args, more...),
 		// The roles of RBAC come last, and most users of a rig do without: see waitRoles.
 		ready: r.server + "/readyz?exclude=" + roles,
 	})
@@ -139,13 +141,21 @@ func (r controlPlane) startControllers(ctx context.Context) error {
 			"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 			"--leader-elect=false", "--use-service-account-credentials=false",
 			"--service-account-private-key-file="+r.pki.path("sa.key"), "--root-ca-file="+r.pki.path("ca.crt"),
-			"--controllers="+strings.Join(slices.Concat(controllers, r.options.Controllers), ","),
+			"--controllers="+strings.Join(r.controllers(), ","),
 			"--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=20", "--node-monitor-period=1s",
 			// A claim that is looked at before its volume is known waits for this.
 			"--pvclaimbinder-sync-period=1s",
 		),
 		ready: "https://127.0.0.1:" + r.ports.controllers + "/healthz",
 	})
+}
+
+// controllers are those that run. With real nodes they are what a cluster has.
+func (r controlPlane) controllers() []string {
+	if r.options.Kubelets {
+		return append([]string{"*"}, r.options.Controllers...)
+	}
+	return slices.Concat(controllers, r.options.Controllers)
 }
 
 func (r controlPlane) startScheduler(ctx context.Context) error {

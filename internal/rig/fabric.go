@@ -22,8 +22,8 @@ import (
 // DefaultStateDir is where a node keeps the files of its guests, unless FabricOptions say otherwise.
 const DefaultStateDir = "/var/lib/virtloom"
 
-// ErrNeedsRoot means that this process may not make the namespaces of a hypervisor node.
-var ErrNeedsRoot = errors.New("hypervisor nodes need root, for the namespaces they are made of: " +
+// ErrNeedsRoot means that this process may not make the namespaces of a node.
+var ErrNeedsRoot = errors.New("nodes other than simulated ones need root, for the namespaces they are made of: " +
 	"run as root (the control plane alone works without)")
 
 // fabricScript is what the holder of a fabric runs.
@@ -32,7 +32,7 @@ var ErrNeedsRoot = errors.New("hypervisor nodes need root, for the namespaces th
 var fabricScript string
 
 // nodePrograms are what a node runs, with the Debian package that has each.
-var nodePrograms = []struct{ name, pkg string }{
+var nodePrograms = []debianProgram{
 	{"libvirtd", "libvirt-daemon"},
 	{"virsh", "libvirt-clients"},
 	{"qemu-system-x86_64", "qemu-system-x86"},
@@ -88,9 +88,11 @@ type Fabric struct {
 	owned     bool // the rig exists for this fabric only
 	holder    *process
 
-	mu    sync.Mutex
-	nodes map[string]*HypervisorNode
-	added int // nodes that were ever added; a number is never used twice
+	mu       sync.Mutex
+	taken    map[string]bool // names of nodes of either kind
+	nodes    map[string]*HypervisorNode
+	kubelets map[string]*KubeletNode
+	added    int // nodes that were ever added; a number is never used twice
 }
 
 // NewFabric starts a fabric without a control plane. Without root it is ErrNeedsRoot. The fabric
@@ -129,7 +131,10 @@ func prepareBare(o Options) (*Rig, error) {
 
 // newFabric starts a fabric in the folder of r, which stops it.
 func newFabric(ctx context.Context, r *Rig, o FabricOptions) (*Fabric, error) {
-	f := &Fabric{rig: r, dir: filepath.Join(r.dir, "fabric"), stateDir: o.StateDir, tcp: o.TCP, nodes: map[string]*HypervisorNode{}}
+	f := &Fabric{
+		rig: r, dir: filepath.Join(r.dir, "fabric"), stateDir: o.StateDir, tcp: o.TCP,
+		taken: map[string]bool{}, nodes: map[string]*HypervisorNode{}, kubelets: map[string]*KubeletNode{},
+	}
 	if f.stateDir == "" {
 		f.stateDir = DefaultStateDir
 	}
@@ -150,6 +155,9 @@ func newFabric(ctx context.Context, r *Rig, o FabricOptions) (*Fabric, error) {
 		return nil, err
 	}
 	cmd := exec.Command("/bin/sh", script, fabricGateway+fabricBits)
+	if r.options.Kubelets {
+		cmd.Args = append(cmd.Args, "route")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	holder, err := f.spawnUntilReady(ctx, "fabric", cmd, nil)
 	if err != nil {
@@ -189,14 +197,17 @@ func (f *Fabric) Stop(ctx context.Context) error {
 // stopNodes ends the nodes and the fabric and removes what is not a log.
 func (f *Fabric) stopNodes(ctx context.Context) error {
 	f.mu.Lock()
-	nodes := make([]*HypervisorNode, 0, len(f.nodes))
+	stops := make([]func(context.Context) error, 0, len(f.nodes)+len(f.kubelets))
 	for _, n := range f.nodes {
-		nodes = append(nodes, n)
+		stops = append(stops, n.Stop)
+	}
+	for _, n := range f.kubelets {
+		stops = append(stops, n.Stop)
 	}
 	f.mu.Unlock()
 	var group errgroup.Group
-	for _, n := range nodes {
-		group.Go(func() error { return n.Stop(ctx) })
+	for _, stop := range stops {
+		group.Go(func() error { return stop(ctx) })
 	}
 	return errors.Join(group.Wait(), f.holder.stop(0), os.RemoveAll(f.dir))
 }
@@ -249,19 +260,25 @@ func awaitLine(ctx context.Context, pipe *os.File) error {
 }
 
 // checkNodePrograms returns an error that names programs missing for hypervisor nodes, and how to install them.
-func checkNodePrograms() error {
+func checkNodePrograms() error { return checkPrograms("hypervisor nodes", nodePrograms) }
+
+// debianProgram is a program with the Debian package that has it.
+type debianProgram struct{ name, pkg string }
+
+// checkPrograms returns an error that names programs missing for what, and how to install them.
+func checkPrograms(what string, programs []debianProgram) error {
 	if os.Geteuid() != 0 {
 		return ErrNeedsRoot
 	}
 	var names, packages []string
-	for _, p := range nodePrograms {
+	for _, p := range programs {
 		if _, err := exec.LookPath(p.name); err != nil {
 			names, packages = append(names, p.name), append(packages, p.pkg)
 		}
 	}
 	if len(names) > 0 {
-		return fmt.Errorf("hypervisor nodes need %s: install %s (\"make setup\" does)",
-			strings.Join(names, ", "), strings.Join(packages, " "))
+		return fmt.Errorf("%s need %s: install %s (\"make setup\" does)",
+			what, strings.Join(names, ", "), strings.Join(packages, " "))
 	}
 	return nil
 }

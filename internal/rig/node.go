@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	_ "embed"
 )
@@ -32,14 +28,8 @@ var nodeScript string
 // Whatever runs in a node dies with its first process, and that dies with this process.
 // The methods are safe for concurrent use.
 type HypervisorNode struct {
-	fabric  *Fabric
-	name    string
-	number  int
-	dir     string
-	address string
-	first   *process
-	network string // its network namespace, as /proc names it
-	api     *relay // to the API server; nil without one
+	machine
+	api *relay // to the API server; nil without one
 
 	libvirtd sync.Mutex // held while libvirtd is started or killed
 }
@@ -79,7 +69,7 @@ func (r *Rig) AddHypervisorNode(ctx context.Context, name string) (*HypervisorNo
 	return n, nil
 }
 
-// Fabric is what connects the hypervisor nodes of the rig. The first call starts it, by
+// Fabric is what connects the nodes of the rig that are not simulated. The first call starts it, by
 // Options.Fabric; the rig stops it. Without root it is ErrNeedsRoot.
 func (r *Rig) Fabric(ctx context.Context) (*Fabric, error) {
 	r.fabricMu.Lock()
@@ -87,7 +77,11 @@ func (r *Rig) Fabric(ctx context.Context) (*Fabric, error) {
 	if r.fabric != nil {
 		return r.fabric, nil
 	}
-	if err := checkNodePrograms(); err != nil {
+	check := checkNodePrograms
+	if r.options.Kubelets {
+		check = checkKubeletPrograms
+	}
+	if err := check(); err != nil {
 		return nil, err
 	}
 	f, err := newFabric(ctx, r, r.options.Fabric)
@@ -100,26 +94,12 @@ func (r *Rig) Fabric(ctx context.Context) (*Fabric, error) {
 
 // reserve gives a node its number and its place in the fabric.
 func (f *Fabric) reserve(name string) (*HypervisorNode, error) {
-	if !nodeName.MatchString(name) {
-		return nil, fmt.Errorf("hypervisor node: name %q: use at most 32 lower case letters, digits and dashes", name)
+	n := &HypervisorNode{}
+	if err := f.place(&n.machine, name, allNamespaces); err != nil {
+		return nil, fmt.Errorf("hypervisor node: %w", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.nodes[name] != nil {
-		return nil, fmt.Errorf("hypervisor node %s: there is one already", name)
-	}
-	number := f.added
-	if firstHost+number > lastHost {
-		return nil, fmt.Errorf("hypervisor node %s: the fabric has no address left after %d nodes", name, number)
-	}
-	f.added++
-	n := &HypervisorNode{
-		fabric:  f,
-		name:    name,
-		number:  number,
-		dir:     filepath.Join(f.dir, "nodes", name),
-		address: fabricPrefix + strconv.Itoa(firstHost+number),
-	}
 	f.nodes[name] = n
 	return n, nil
 }
@@ -128,27 +108,9 @@ func (n *HypervisorNode) start(ctx context.Context) error {
 	if err := n.writeFiles(); err != nil {
 		return err
 	}
-	goIn, goOut, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer goOut.Close()
-	cmd := exec.Command("/bin/sh", filepath.Join(n.dir, "node.sh"), n.name, n.address+fabricBits, fabricGateway,
+	err := n.begin(ctx, "/bin/sh", filepath.Join(n.dir, "node.sh"), n.name, n.address+fabricBits, fabricGateway,
 		n.mac(), n.dir, n.fabric.stateDir, n.fabric.emulators)
-	cmd.Stdin = goIn
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS |
-		syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID}
-	n.first, err = n.fabric.spawnUntilReady(ctx, "node-"+n.name, cmd, func(p *process) (err error) {
-		if n.network, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.Pid())); err != nil {
-			return err
-		}
-		if err := n.fabric.connect(ctx, n.number, p.Pid()); err != nil {
-			return err
-		}
-		_, err = goOut.WriteString("eth0\n")
-		return err
-	})
-	if err = errors.Join(err, goIn.Close()); err != nil {
+	if err != nil {
 		return err
 	}
 	if n.fabric.rig.server != "" {
@@ -212,25 +174,9 @@ func withAccount(path, account, rest string) (string, error) {
 	return text + account + ":" + rest + "\n", nil
 }
 
-// mac is the address of the node's bridge. It follows from the number of the node, and no other node
-// of the fabric ever has it: a neighbour that remembers another one loses packets for up to a minute.
-func (n *HypervisorNode) mac() string { return fmt.Sprintf("02:55:00:00:00:%02x", firstHost+n.number) }
-
-func (n *HypervisorNode) logDir() string { return filepath.Join(n.fabric.LogDir(), "node-"+n.name) }
-
-// Name is the host name of the node.
-func (n *HypervisorNode) Name() string { return n.name }
-
-// Address is the IPv4 address of the node in its fabric. The machine itself has no route to it; see
-// Dial. With FabricOptions.TCP nodes reach each other's libvirtd at qemu+tcp://ADDRESS/system.
-func (n *HypervisorNode) Address() string { return n.address }
-
 // StateDir is a folder on the node that is private to it, with the same path on all nodes. HostPath
 // finds it from outside.
 func (n *HypervisorNode) StateDir() string { return n.fabric.stateDir }
-
-// Pid is the first process of the node.
-func (n *HypervisorNode) Pid() int { return n.first.Pid() }
 
 // URI connects to the node's libvirtd from anywhere on the machine. A program that runs on the node
 // says qemu:///system as usual.
@@ -278,36 +224,9 @@ func (n *HypervisorNode) Stop(ctx context.Context) error {
 		errs = append(errs, keepCapabilities(n.dir), n.kill(ctx))
 	}
 	errs = append(errs, os.RemoveAll(n.dir))
-	n.fabric.mu.Lock()
-	delete(n.fabric.nodes, n.name)
-	n.fabric.mu.Unlock()
+	n.leave()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("stop hypervisor node %s: %w", n.name, err)
 	}
 	return nil
-}
-
-// kill ends every process of the node. The kernel does so with the first one, which it then keeps
-// until all others have been reaped, each by its parent. That may be a program that never asks how
-// its child ended, or an init that is slow to, so kill waits until all have ended and not until
-// the first one has been reaped.
-func (n *HypervisorNode) kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
-	defer cancel()
-	if err := n.first.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	for {
-		select {
-		case <-n.first.done:
-			return nil
-		case <-time.After(probeInterval / 4):
-		case <-ctx.Done():
-			return fmt.Errorf("its processes: %w", context.Cause(ctx))
-		}
-		if left, err := n.living(); err == nil && len(left) == 0 {
-			n.fabric.rig.forget(n.first)
-			return nil
-		}
-	}
 }

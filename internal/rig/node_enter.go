@@ -8,12 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// allNamespaces are those of a node.
+// allNamespaces are those of a node, but for one of cgroups.
 const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // Run starts a program on the node as one of the rig, see Rig.Run: in all namespaces of the node. It
@@ -22,7 +23,7 @@ const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 // The program is a child of this process, with no other in between: it gets the signals that
 // Program sends, and its number is its own. SysProcAttr.Pdeathsig must not be set, it would kill
 // the program at once.
-func (n *HypervisorNode) Run(name string, cmd *exec.Cmd) (*Program, error) {
+func (n *machine) Run(name string, cmd *exec.Cmd) (*Program, error) {
 	p, err := n.fabric.rig.spawnBy(name, cmd, func() error { return n.startIn(cmd) })
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", n.name, err)
@@ -32,7 +33,7 @@ func (n *HypervisorNode) Run(name string, cmd *exec.Cmd) (*Program, error) {
 
 // startIn starts cmd in the node's namespaces. There is no way to name them to fork, so a
 // thread of this process moves there, starts the program and ends.
-func (n *HypervisorNode) startIn(cmd *exec.Cmd) error {
+func (n *machine) startIn(cmd *exec.Cmd) error {
 	if cmd.Dir == "" {
 		// Moving to another mount namespace leads to its root folder.
 		dir, err := os.Getwd()
@@ -42,7 +43,7 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd) error {
 		cmd.Dir = dir
 	}
 	err := onThreadThatEnds(func() error {
-		if err := moveThread(n.Pid(), allNamespaces); err != nil {
+		if err := moveThread(n.Pid(), n.namespaces); err != nil {
 			return err
 		}
 		return cmd.Start()
@@ -51,6 +52,16 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd) error {
 		return fmt.Errorf("%s on node %s: %w", cmd.Path, n.name, err)
 	}
 	return nil
+}
+
+// inNetworkOf calls f on a thread in the network of the process pid.
+func inNetworkOf(pid int, f func() error) error {
+	return onThreadThatEnds(func() error {
+		if err := moveThread(pid, unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 // onThreadThatEnds calls f on a thread that does nothing else and ends with it.
@@ -93,9 +104,11 @@ func moveThread(pid, namespaces int) error {
 // Command is like exec.CommandContext for a short program on the node; see Run for where. It can be
 // used like any other Cmd, but its process is nsenter, which passes on how the program ended and no
 // signal: whatever ends nsenter kills the program.
-func (n *HypervisorNode) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{
-		"--target", strconv.Itoa(n.Pid()), "--mount", "--uts", "--ipc", "--net", "--pid", "--",
-		"setpriv", "--pdeathsig", "KILL", "--", name,
-	}, args...)...)
+func (n *machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	enter := []string{"--target", strconv.Itoa(n.Pid()), "--mount", "--uts", "--ipc", "--net", "--pid"}
+	if n.namespaces&unix.CLONE_NEWCGROUP != 0 {
+		enter = append(enter, "--cgroup")
+	}
+	return exec.CommandContext(ctx, "nsenter",
+		slices.Concat(enter, []string{"--", "setpriv", "--pdeathsig", "KILL", "--", name}, args)...)
 }

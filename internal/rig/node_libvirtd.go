@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -291,47 +290,4 @@ func (n libvirtd) pids() ([]int, error) {
 		pids, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 		return err != nil || pids != own
 	}), nil
-}
-
-// processes lists the living processes on the node whose command name, which the kernel cuts off
-// after 15 bytes, is comm.
-func (n *HypervisorNode) processes(comm string) ([]int, error) {
-	living, err := n.living()
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(living, func(pid int) bool {
-		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		return err != nil || strings.TrimSuffix(string(name), "\n") != comm
-	}), nil
-}
-
-// living lists the processes on the node, those in its Pods included, that have not ended.
-func (n *HypervisorNode) living() ([]int, error) {
-	if n.first == nil {
-		return nil, fmt.Errorf("node %s has not been started", n.name)
-	}
-	outside, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", n.name, err)
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	var found []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		// A process that has ended, reaped or not, has lost its network. One that is in the network of
-		// the node and not in its PID namespace, nor in that of a Pod, is nsenter on its way.
-		net, netErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
-		pids, pidErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-		if netErr == nil && pidErr == nil && net == n.network && pids != outside {
-			found = append(found, pid)
-		}
-	}
-	return found, nil
 }

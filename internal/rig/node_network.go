@@ -11,13 +11,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // Dial connects to an address as a program on the node would: 127.0.0.1 is the node's own. The
 // address has to be an IP address and a port.
-func (n *HypervisorNode) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+func (n *machine) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	err = n.onNetwork(func() error {
 		var d net.Dialer
 		conn, err = d.DialContext(ctx, network, address)
@@ -28,24 +26,18 @@ func (n *HypervisorNode) Dial(ctx context.Context, network, address string) (con
 
 // onNetwork calls f on a thread in the network of the node. A socket belongs to the network that it
 // was made in, from wherever it is used.
-func (n *HypervisorNode) onNetwork(f func() error) error {
-	err := onThreadThatEnds(func() error {
-		if err := moveThread(n.Pid(), unix.CLONE_NEWNET); err != nil {
-			return err
-		}
-		return f()
-	})
-	if err != nil {
+func (n *machine) onNetwork(f func() error) error {
+	if err := inNetworkOf(n.Pid(), f); err != nil {
 		return fmt.Errorf("in the network of node %s: %w", n.name, err)
 	}
 	return nil
 }
 
-// relay takes connections to a port of one network to the same port of another. It is safe for
+// relay takes connections to a port of one network to a server in another. It is safe for
 // concurrent use.
 type relay struct {
 	listener net.Listener
-	address  string
+	dial     func() (net.Conn, error)
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
@@ -55,9 +47,10 @@ type relay struct {
 // relayAPI makes the API server reachable on the node where it is on the machine, so that a
 // kubeconfig is good on both. It does not depend on the fabric.
 func (n *HypervisorNode) relayAPI() error {
-	r := &relay{address: net.JoinHostPort("127.0.0.1", n.fabric.rig.ports.apiServer), conns: map[net.Conn]bool{}}
+	address := net.JoinHostPort("127.0.0.1", n.fabric.rig.ports.apiServer)
+	r := &relay{dial: func() (net.Conn, error) { return net.Dial("tcp4", address) }, conns: map[net.Conn]bool{}}
 	err := n.onNetwork(func() (err error) {
-		r.listener, err = net.Listen("tcp4", r.address)
+		r.listener, err = net.Listen("tcp4", address)
 		return err
 	})
 	if err != nil {
@@ -82,7 +75,7 @@ func (r *relay) serve() {
 // carry relays one connection until both directions have ended.
 func (r *relay) carry(from net.Conn) {
 	defer r.drop(from)
-	to, err := net.Dial("tcp4", r.address)
+	to, err := r.dial()
 	if err != nil || !r.keep(from, to) {
 		return // whoever connects sees its connection end, as without an API server
 	}

@@ -16,12 +16,14 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
-// groupsOf are the groups of a user: those of virtloom's daemons have the rights they have in a real
+// groupsOf are the groups of a user: those of virtloom's daemons and of what runs on a node have the rights they have in a real
 // cluster, all others may do everything.
 func groupsOf(user string) []string {
 	switch {
-	case user == UserController:
+	case user == UserController, user == userProxy, user == userFrontProxy:
 		return nil
+	case strings.HasPrefix(user, userKubelet):
+		return []string{"system:nodes"}
 	case strings.HasPrefix(user, rbac.NodeUserPrefix):
 		return []string{rbac.NodesGroup}
 	}
@@ -31,6 +33,9 @@ func groupsOf(user string) []string {
 // installPermissions gives virtloom's daemons their rights, and waits until they have them. The
 // policies among them are in force a moment later, which no client that keeps to them notices.
 func (r controlPlane) installPermissions(ctx context.Context) error {
+	if r.options.Bare {
+		return nil
+	}
 	objects, err := rbac.Manifests()
 	if err != nil {
 		return fmt.Errorf("install permissions: %w", err)

@@ -78,8 +78,8 @@ func newRoot(dir, name string, now time.Time) (*authority, error) {
 func (a *authority) writeServerFiles() error {
 	cert, key, err := a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "virtloom-rig-server"},
-		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(fabricGateway), net.ParseIP(apiService)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {

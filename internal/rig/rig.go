@@ -27,6 +27,13 @@ type Options struct {
 	Controllers []string
 	// AdmissionPlugins are those of the API server that run besides the ones that it has by default.
 	AdmissionPlugins []string
+	// Kubelets makes it possible to start nodes with a kubelet, see [Rig.StartKubeletNode]. The control plane is in the network
+	// of the fabric then, so that it reaches Pods and they reach it, and all controllers of kube-controller-manager run. It needs
+	// root, and a webhook of a program on the machine cannot be called.
+	Kubelets bool
+	// Bare leaves out what virtloom needs in a cluster, KubeVirt's definitions and the rights of the daemons, for whoever wants
+	// to install it.
+	Bare bool
 	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
 	Fabric FabricOptions
 	// LeanAudit keeps the bodies of requests out of the audit log, which spares the API server work
@@ -54,7 +61,8 @@ type Rig struct {
 	stopped   bool
 
 	fabricMu sync.Mutex // held while the fabric is started, which takes seconds
-	fabric   *Fabric    // of the hypervisor nodes, nil until there is one
+	fabric   *Fabric    // of the nodes, nil until there is one
+	api      *relay     // from the machine to an API server in the network of the fabric; nil without Options.Kubelets
 
 	migrationMu  sync.Mutex
 	migrationPKI *authority // of the certificates that nodes show each other, nil until there is one

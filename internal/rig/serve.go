@@ -20,7 +20,7 @@ import (
 // probeTimeout bounds one look at a server that is about to become ready.
 const probeTimeout = 2 * time.Second
 
-// server is a program that listens on loopback.
+// server is a program of the control plane; it listens on loopback.
 type server struct {
 	name  string
 	args  []string
@@ -34,7 +34,7 @@ func (r controlPlane) serve(ctx context.Context, s server) error {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	p, err := r.spawn(s.name, exec.Command(filepath.Join(r.bin, s.name), s.args...))
+	p, err := r.spawnInNetwork(s.name, exec.Command(filepath.Join(r.bin, s.name), s.args...))
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,11 @@ func (r controlPlane) probeClient() (*http.Client, error) {
 		return nil, errors.New("the rig's own authority is not valid")
 	}
 	return &http.Client{
-		Timeout:   probeTimeout,
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}},
+		Timeout: probeTimeout,
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
+			DialContext:     r.dial,
+		},
 	}, nil
 }
 

@@ -32,7 +32,7 @@ const (
 // memoryDir holds the data of etcd where it exists, so that no disk has to keep up.
 const memoryDir = "/dev/shm"
 
-// Start starts a rig and returns when its API server serves KubeVirt's objects, the namespace
+// Start starts a rig and returns when its API server serves KubeVirt's objects (unless it is bare), the namespace
 // default has its service account, and the simulated nodes take Pods. Programs that are missing are
 // ErrNoPrograms. A start that fails leaves nothing behind but its logs, in the folder the error
 // names; one that ctx ends leaves nothing.
@@ -126,12 +126,19 @@ type controlPlane struct{ *Rig }
 func (r controlPlane) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
 	defer cancel()
+	if r.options.Kubelets {
+		if err := r.moveToFabric(ctx); err != nil {
+			return err
+		}
+	}
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	err := together(ctx,
 		r.startEtcd,
 		r.startAPIServer,
 		func(context.Context) (err error) {
-			definitions, err = crd.Definitions()
+			if !r.options.Bare {
+				definitions, err = crd.Definitions()
+			}
 			return err
 		},
 		func(context.Context) error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
@@ -53,20 +54,25 @@ func (r *Rig) Kubeconfig(user string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if err := r.writeKubeconfig(user, path); err != nil {
+	if err := r.writeKubeconfig(user, r.server, path); err != nil {
 		r.logf("%v", err)
 	}
 	return path
 }
 
-func (r *Rig) writeKubeconfig(user, path string) error {
+// Kubectl is kubectl as the user UserAdmin. It is not one of the rig's programs.
+func (r *Rig) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(r.bin, "kubectl"), append([]string{"--kubeconfig", r.Kubeconfig(UserAdmin)}, args...)...)
+}
+
+func (r *Rig) writeKubeconfig(user, server, path string) error {
 	cert, key, err := r.pki.user(user)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	const entry = "rig"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[entry] = &clientcmdapi.Cluster{Server: r.server, CertificateAuthorityData: r.pki.pem}
+	config.Clusters[entry] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: r.pki.pem}
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 	config.Contexts[entry] = &clientcmdapi.Context{Cluster: entry, AuthInfo: user}
 	config.CurrentContext = entry

@@ -89,6 +89,9 @@ func (w *watchdog) AddCleanup(argv ...string) error {
 	return w.send("run", strings.Join(quoted, " "))
 }
 
+// AddCgroup makes the watchdog remove the control groups of that name, in each hierarchy, when their processes are gone.
+func (w *watchdog) AddCgroup(name string) error { return w.send("cgroup", name) }
+
 // Pid is the watchdog's process.
 func (w *watchdog) Pid() int { return w.cmd.Process.Pid }
 

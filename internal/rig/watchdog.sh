@@ -6,6 +6,7 @@
 #   forget N           that process has ended
 #   dir PATH           remove this folder in the end
 #   run COMMAND        run this in the end, before folders are removed; the last one first
+#   cgroup NAME        remove the control groups of this name in the end, as soon as they are empty
 #   bye                all is cleaned up: go away
 #
 # The end of its input without "bye" means that the owner of the rig is gone.
@@ -13,7 +14,7 @@ trap '' INT TERM HUP QUIT PIPE
 exec >/dev/null 2>&1
 nl='
 '
-mark= pids= dirs= commands=
+mark= pids= dirs= commands= groups=
 
 # started prints when a process was started, and nothing if there is no such process.
 started() {
@@ -38,6 +39,7 @@ while IFS= read -r line; do
   "pid "*) pids="$pids ${argument% *}/${argument#* }" ;;
   "forget "*) forget "$argument" ;;
   "dir "*) dirs="$dirs$argument$nl" ;;
+  "cgroup "*) groups="$groups$argument$nl" ;;
   "run "*) commands="$argument$nl$commands" ;;
   "bye "*) exit 0 ;;
   esac
@@ -64,7 +66,23 @@ while [ -n "$mark" ] && [ "$quiet" -lt 2 ] && [ "$rounds" -lt 100 ]; do
   sleep 0.1
 done
 
+# removed NAME removes control groups and reports whether none is left.
+removed() {
+  for path in "/sys/fs/cgroup/$1" /sys/fs/cgroup/*/"$1"; do
+    [ -d "$path" ] || continue
+    find "$path" -depth -type d -exec rmdir {} \;
+    [ ! -d "$path" ] || return 1
+  done
+}
 IFS=$nl
+rounds=0
+for group in $groups; do
+  until removed "$group" || [ "$rounds" -ge 100 ]; do
+    rounds=$((rounds + 1))
+    sleep 0.1
+  done
+done
+
 set -f
 for command in $commands; do
   eval "$command"

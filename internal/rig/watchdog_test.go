@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,9 @@ import (
 // ownerVariable makes the test binary start a rig, in the folder it names, and wait to be killed.
 const ownerVariable = "VIRTLOOM_TEST_OWNER"
 
+// kubeletVariable makes it start a node with a kubelet as well, of the name that it has.
+const kubeletVariable = "VIRTLOOM_TEST_KUBELET"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(ownerVariable); dir != "" {
 		own(dir)
@@ -33,7 +37,11 @@ func TestMain(m *testing.M) {
 
 // own is the life of a process that starts a rig and never stops it.
 func own(dir string) {
-	r, err := rig.Start(context.Background(), rig.Options{Dir: dir})
+	node := os.Getenv(kubeletVariable)
+	r, err := rig.Start(context.Background(), rig.Options{Dir: dir, Kubelets: node != "", Bare: node != ""})
+	if err == nil && node != "" {
+		_, err = r.StartKubeletNode(context.Background(), rig.KubeletNodeOptions{Name: node})
+	}
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -87,7 +95,7 @@ func waitNothingLeft(t *testing.T, parent, dir string) {
 	t.Helper()
 	var left []string
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
-		left = append(processesOf(t, dir), foldersOf(t, parent, dir)...)
+		left = slices.Concat(processesOf(t, dir), foldersOf(t, parent, dir), tracesOf(t, dir))
 		return len(left) == 0, nil
 	})
 	if err != nil {

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	_ "embed"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// kubeletScript is what the first process of a node with a kubelet runs, kubeletProgramScript what starts its programs.
+var (
+	//go:embed kubelet.sh
+	kubeletScript string
+	//go:embed kubelet_program.sh
+	kubeletProgramScript string
+)
+
+// kubeletPrograms are what a node with a kubelet runs beside what is in BinDir, with the Debian package that has each.
+var kubeletPrograms = []debianProgram{
+	{"containerd", "containerd"},
+	{"ctr", "containerd"},
+	{"runc", "runc"},
+	{"nft", "nftables"},
+	{"ip", "iproute2"},
+	{"mount", "mount"},
+	{"pivot_root", "util-linux"},
+	{"nsenter", "util-linux"},
+	{"setpriv", "util-linux"},
+	{"unshare", "util-linux"},
+	{"hostname", "hostname"},
+}
+
+// cniFolders are where distributions have the plugins that connect Pods.
+var cniFolders = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// containerdSocket is where containerd listens on a node.
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// KubeletNodeOptions say what node to start.
+type KubeletNodeOptions struct {
+	// Name of the node and of its Node; required. At most 32 lower case letters, digits and dashes.
+	Name string
+}
+
+// KubeletNode is a machine within the machine that is a node of the cluster: network, mount, UTS, IPC, PID and cgroup namespaces
+// with containerd, a kubelet and kube-proxy in them. Its files are those of the machine, but what is written on the node is seen
+// there only and goes with it, except in Rig.Dir. Its Pods have a network of their own, and reach other nodes' Pods, Services, and
+// the API server.
+//
+// Whatever runs on a node dies with its first process, and that dies with this process.
+// The methods are safe for concurrent use.
+type KubeletNode struct {
+	machine
+	cgroups cgroupTree
+
+	mu       sync.Mutex // held while a program is started or killed
+	programs map[string]*process
+}
+
+// kubeletFolders are the folders of a node within its dir.
+var kubeletFolders = []string{"scratch", "etc", "kubelet", "containerd", "cni", "virtloom", "net.d", "pods", "containers"}
+
+// checkKubeletPrograms returns an error that names what is missing for nodes with a kubelet.
+func checkKubeletPrograms() error {
+	const nodes = "nodes with a kubelet"
+	if err := checkPrograms(nodes, kubeletPrograms); err != nil {
+		return err
+	}
+	if cniFolder() == "" {
+		return fmt.Errorf("%s need the network plugin ptp: install containernetworking-plugins (\"make setup\" does)", nodes)
+	}
+	bin, err := BinDir()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"kubelet", "kube-proxy", "pause"} {
+		if info, err := os.Stat(filepath.Join(bin, name)); err != nil || info.Mode()&0o111 == 0 {
+			return fmt.Errorf("%w (no %s in %s)", ErrNoPrograms, name, bin)
+		}
+	}
+	return nil
+}
+
+// cniFolder is the folder of the plugins that connect Pods, "" if they are not there.
+func cniFolder() string {
+	for _, dir := range cniFolders {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// StartKubeletNode starts a node and returns when its Node is Ready. It needs Options.Kubelets. A node can be started again after
+// it was stopped; it has another address then. Several may be started at the same time.
+func (r *Rig) StartKubeletNode(ctx context.Context, o KubeletNodeOptions) (*KubeletNode, error) {
+	if !r.options.Kubelets {
+		return nil, errors.New("start a node with a kubelet: the rig was started without Options.Kubelets")
+	}
+	f, err := r.Fabric(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := &KubeletNode{programs: map[string]*process{}}
+	if err := f.place(&n.machine, o.Name, allNamespaces|unix.CLONE_NEWCGROUP); err != nil {
+		return nil, fmt.Errorf("start a node with a kubelet: %w", err)
+	}
+	f.mu.Lock()
+	f.kubelets[n.name] = n
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
+	defer cancel()
+	if err := n.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("node %s: %w", n.name, err), n.Stop(context.WithoutCancel(ctx)))
+	}
+	r.logf("node %s is Ready at %s", n.name, n.address)
+	return n, nil
+}
+
+func (n *KubeletNode) start(ctx context.Context) error {
+	rig := n.fabric.rig
+	if err := n.writeFiles(); err != nil {
+		return err
+	}
+	if err := n.makeCgroups(); err != nil {
+		return err
+	}
+	bin, err := filepath.EvalSymlinks(rig.bin)
+	if err != nil {
+		return err
+	}
+	err = n.begin(ctx, "/bin/sh", n.file("kubelet.sh"), n.name, n.address+fabricBits, fabricGateway, n.mac(), n.dir, rig.dir, bin,
+		n.cgroups.name)
+	if err != nil {
+		return err
+	}
+	err = n.fabric.ip(ctx, fmt.Sprintf("route replace %s via %s\n", n.podRange(), n.address))
+	if err != nil {
+		return fmt.Errorf("route to its Pods: %w", err)
+	}
+	if err := n.StartContainerd(ctx); err != nil {
+		return err
+	}
+	if err := n.LoadImages(ctx, n.file("pause.tar")); err != nil {
+		return err
+	}
+	return together(ctx, n.StartKubelet, n.startProxy)
+}
+
+// makeCgroups makes the node's control groups, known to the watchdog before they are there.
+func (n *KubeletNode) makeCgroups() (err error) {
+	name := filepath.Base(n.fabric.rig.dir) + "-" + strconv.Itoa(n.number)
+	if n.cgroups, err = newCgroupTree(cgroupRoot, name); err != nil {
+		return err
+	}
+	if err := n.fabric.rig.watchdog.AddCgroup(name); err != nil {
+		return err
+	}
+	if err := n.cgroups.make(); err != nil {
+		return fmt.Errorf("control groups: %w", err)
+	}
+	return nil
+}
+
+// podRange is where the addresses of the node's Pods are from.
+func (n *machine) podRange() string { return fmt.Sprintf("%s%d.0/24", podPrefix, n.number+1) }
+
+// file is the path of a file of the node, which is the same on the node.
+func (n *machine) file(name string) string { return filepath.Join(n.dir, name) }
+
+// HostPath is where the machine sees the file that has the absolute path p on the node, as long as the node runs.
+func (n *KubeletNode) HostPath(p string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", n.Pid()), filepath.Clean(p))
+}
+
+// LoadImages gives the node images of archives, as docker and podman save them or OCI layouts in a tar file. An archive may be
+// anywhere on the machine.
+func (n *KubeletNode) LoadImages(ctx context.Context, archives ...string) error {
+	for _, path := range archives {
+		if err := n.loadImage(ctx, path); err != nil {
+			return fmt.Errorf("node %s: load %s: %w", n.name, path, err)
+		}
+	}
+	return nil
+}
+
+func (n *KubeletNode) loadImage(ctx context.Context, path string) error {
+	archive, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	cmd := n.Command(ctx, "ctr", "--address", containerdSocket, "--namespace", "k8s.io", "images", "import", "-")
+	cmd.Stdin = archive
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// StartContainerd starts containerd, if it does not run, and waits until it answers.
+func (n *KubeletNode) StartContainerd(ctx context.Context) error {
+	p, err := n.run("containerd", "containerd", "--config", n.file("etc/containerd.toml"))
+	if err != nil {
+		return err
+	}
+	return p.waitReady(ctx, func(ctx context.Context) error {
+		return n.Command(ctx, "ctr", "--address", containerdSocket, "version").Run()
+	})
+}
+
+// StartKubelet starts the kubelet, if it does not run, and waits until the Node is Ready with the node's address.
+func (n *KubeletNode) StartKubelet(ctx context.Context) error {
+	started := time.Now()
+	p, err := n.run("kubelet", filepath.Join(n.fabric.rig.bin, "kubelet"), "--config="+n.file("etc/kubelet.yaml"),
+		"--kubeconfig="+n.file("etc/kubelet.kubeconfig"), "--hostname-override="+n.name, "--node-ip="+n.address, "--v=2")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(n.fabric.rig.Config(UserAdmin))
+	if err != nil {
+		return err
+	}
+	state := "there is no Node yet"
+	err = wait.PollUntilContextCancel(ctx, 2*probeInterval, true, func(ctx context.Context) (bool, error) {
+		if !p.running() {
+			return false, p.ended()
+		}
+		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+		if err != nil {
+			state = err.Error()
+			return false, nil
+		}
+		var ready bool
+		if ready, state = takesPods(node); ready && !n.reported(node, started) {
+			ready, state = false, "the kubelet has not reported yet"
+		}
+		return ready, nil
+	})
+	if err != nil {
+		return fmt.Errorf("kubelet: %s: %w%s", state, err, p.tail())
+	}
+	return nil
+}
+
+// reported reports whether the kubelet that was started then wrote the status of a Node. Times in it are in seconds.
+func (n *KubeletNode) reported(node *corev1.Node, started time.Time) bool {
+	if !slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.address}) {
+		return false
+	}
+	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.LastHeartbeatTime.Time.Before(started.Truncate(time.Second))
+	})
+}
+
+func (n *KubeletNode) startProxy(context.Context) error {
+	_, err := n.run("kube-proxy", filepath.Join(n.fabric.rig.bin, "kube-proxy"), "--config="+n.file("etc/proxy.yaml"))
+	return err
+}
+
+// run starts a program of the node unless it runs.
+func (n *KubeletNode) run(name string, program string, args ...string) (*process, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.programs[name]; p != nil && p.running() {
+		return p, nil
+	}
+	p, err := n.Run("node-"+n.name+"-"+name,
+		exec.Command("/bin/sh", append([]string{n.file("kubelet_program.sh"), program}, args...)...))
+	if err != nil {
+		return nil, err
+	}
+	n.programs[name] = p.p
+	return p.p, nil
+}
+
+// KillContainerd kills containerd as a crash would, and waits until it is gone. Pods live on.
+func (n *KubeletNode) KillContainerd() error { return n.killProgram("containerd") }
+
+// KillKubelet kills the kubelet as a crash would, and waits until it is gone. Pods live on.
+func (n *KubeletNode) KillKubelet() error { return n.killProgram("kubelet") }
+
+func (n *KubeletNode) killProgram(name string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.programs[name]
+	if p == nil || !p.running() {
+		return fmt.Errorf("node %s: kill %s: it does not run", n.name, name)
+	}
+	if err := p.stop(0); err != nil {
+		return err
+	}
+	n.fabric.rig.forget(p)
+	return nil
+}
+
+// Stop kills everything that runs on the node, as when a machine loses its power, and removes its files but for the logs. It
+// returns when all of it is gone; that the node has been stopped already is no error. The Kubernetes Node stays.
+func (n *KubeletNode) Stop(ctx context.Context) error {
+	n.fabric.mu.Lock()
+	current := n.fabric.kubelets[n.name] == n
+	n.fabric.mu.Unlock()
+	if !current {
+		return nil
+	}
+	var errs []error
+	if n.first != nil {
+		errs = append(errs, n.end(ctx),
+			n.fabric.ip(ctx, fmt.Sprintf("route flush exact %s\n", n.podRange())))
+	}
+	if n.cgroups.name != "" {
+		errs = append(errs, n.cgroups.remove(ctx))
+	}
+	errs = append(errs, os.RemoveAll(n.dir))
+	n.leave()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("stop node %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// end kills the first process, and with it all others, and waits until they are gone.
+func (n *KubeletNode) end(ctx context.Context) error {
+	if err := n.first.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-n.first.done:
+		n.fabric.rig.forget(n.first)
+		return nil
+	case <-time.After(goneTimeout):
+		return fmt.Errorf("its processes are still there after %v", goneTimeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+)
+
+func TestStartKubeletNode_Refuses(t *testing.T) {
+	needRoot(t)
+	r := rigtest.New(t)
+	_, err := r.StartKubeletNode(t.Context(), rig.KubeletNodeOptions{Name: "one"})
+	if err == nil || !strings.Contains(err.Error(), "Options.Kubelets") {
+		t.Errorf("in a rig without kubelets: %v", err)
+	}
+}
+
+func TestStopKubelets_LeavesNothing(t *testing.T) {
+	needRoot(t)
+	parent := t.TempDir()
+	r, err := rig.Start(t.Context(), rig.Options{Dir: parent, Kubelets: true, Bare: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := r.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	startKubelets(t, r, "one")
+	for _, name := range []string{"", "Upper", "with.dot", "one"} {
+		if _, err := r.StartKubeletNode(t.Context(), rig.KubeletNodeOptions{Name: name}); err == nil {
+			t.Errorf("name %q is accepted", name)
+		}
+	}
+	c := client(t, r, "tester")
+	create(t, c, serving("pod", "one"))
+	ready(t, c, "pod")
+	if len(tracesOf(t, r.Dir())) == 0 {
+		t.Fatal("a running node has no control group, so there is nothing to see when it is gone")
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waitNothingLeft(t, parent, r.Dir())
+}
+
+func TestKubelets_DieWithOwner(t *testing.T) {
+	needRoot(t)
+	for name, when := range map[string]func(dir string) bool{
+		"as soon as there is a control group": func(dir string) bool { return len(tracesOf(t, dir)) > 0 },
+		"as soon as containerd runs": func(dir string) bool {
+			_, err := os.Stat(filepath.Join(dir, "log", "node-one-containerd.log"))
+			return err == nil
+		},
+		"with a Pod": func(dir string) bool { return runsPause(t, filepath.Join(dir, "kubeconfig", rig.UserAdmin)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			var said bytes.Buffer
+			owner := exec.Command(os.Args[0])
+			owner.Env = append(os.Environ(), ownerVariable+"="+parent, kubeletVariable+"=one")
+			owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			owner.Stdout, owner.Stderr = &said, &said
+			if err := owner.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var dir string
+			err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+				dirs, err := filepath.Glob(filepath.Join(parent, "virtloom-rig-*"))
+				if err != nil || len(dirs) == 0 {
+					return false, err
+				}
+				dir = dirs[0]
+				return when(dir), nil
+			})
+			if err := errors.Join(err, syscall.Kill(-owner.Process.Pid, syscall.SIGKILL)); err != nil {
+				t.Error(err)
+			}
+			if err := owner.Wait(); err == nil || err.Error() != "signal: killed" {
+				t.Errorf("the owner ended by itself: %v, %s", err, &said)
+			}
+			waitNothingLeft(t, parent, dir)
+		})
+	}
+}
+
+// runsPause makes a Pod of the one image that every node has, and reports whether it runs.
+func runsPause(t *testing.T, kubeconfig string) bool {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return false
+	}
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := newPod("pause")
+	pod.Spec.Containers[0].Image = "localhost/virtloom-pause:dev"
+	pods := c.CoreV1().Pods(pod.Namespace)
+	// It cannot be made before the API server has what Pods need.
+	_, _ = pods.Create(t.Context(), pod, metav1.CreateOptions{})
+	got, err := pods.Get(t.Context(), pod.Name, metav1.GetOptions{})
+	return err == nil && got.Status.Phase == corev1.PodRunning
+}
+
+// tracesOf lists what the rig in dir has on the machine and not in a folder of its own: control groups and mounts.
+func tracesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		groups, err := filepath.Glob(pattern + filepath.Base(dir) + "-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, groups...)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
