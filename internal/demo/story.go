@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -37,7 +36,6 @@ const (
 	pulseEvery = 100 * time.Millisecond
 	// bandwidth is what a migration may use, so that there is something to see of one that would be over in a second.
 	bandwidth = "16Mi"
-	nodes     = 2
 	// askTimeout bounds one request to the guest.
 	askTimeout = 5 * time.Second
 )
@@ -147,7 +145,7 @@ func (s *story) stage(ctx context.Context) (err error) {
 	if os.Geteuid() != 0 {
 		return rig.ErrNeedsRoot
 	}
-	s.cluster, err = realcluster.Start(ctx, realcluster.Options{Nodes: nodes, Rig: rig.Options{
+	s.cluster, err = realcluster.Start(ctx, realcluster.Options{Rig: rig.Options{
 		Log: func(format string, args ...any) { s.report("rig", fmt.Sprintf(format, args...), "") },
 	}})
 	if err != nil {
@@ -262,7 +260,7 @@ func (s *story) ask(ctx context.Context, host string) error {
 	var said []byte
 	var err error
 	if host == "Service" {
-		said, err = s.cluster.Clientset().CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/first-guest:80/proxy/").DoRaw(ctx)
+		said, err = s.cluster.Clientset.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/first-guest:80/proxy/").DoRaw(ctx)
 	} else {
 		said, err = s.cluster.Nodes[0].Command(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+host+"/").CombinedOutput()
 	}
@@ -284,7 +282,7 @@ func (s *story) apply(ctx context.Context, name string) error {
 
 // kubectl runs kubectl as administrator and returns what it prints.
 func (s *story) kubectl(ctx context.Context, in io.Reader, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, s.cluster.Kubectl(), append([]string{"--kubeconfig", s.cluster.Rig.Kubeconfig(rig.UserAdmin)}, args...)...)
+	cmd := s.cluster.Rig.Kubectl(ctx, args...)
 	cmd.Stdin = in
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -38,7 +38,7 @@ func (c *Cluster) Follow(ctx context.Context, vmi *v1.VirtualMachineInstance) *r
 
 func (c *Cluster) followPods(ctx context.Context, con *refcluster.Console, namespace string, uid types.UID) {
 	known, visits := map[types.UID]bool{}, map[string]int{}
-	for wait(ctx, lookAgain) {
+	for pause(ctx, lookAgain) {
 		var list corev1.PodList
 		if c.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{v1.CreatedByLabel: string(uid)}) != nil {
 			continue // the API server may be away
@@ -69,7 +69,7 @@ type follower struct {
 
 // run follows the log until its container has ended. Where the connection is lost, it reads the log once more, and skips what it has.
 func (f *follower) run(ctx context.Context) {
-	for wait(ctx, lookAgain) {
+	for pause(ctx, lookAgain) {
 		over := f.over(ctx)
 		if err := f.read(ctx); (err == nil || apierrors.IsNotFound(err)) && over {
 			return
@@ -96,7 +96,7 @@ func (f *follower) over(ctx context.Context) bool {
 
 // read reads the log to its present end, or until the connection is lost.
 func (f *follower) read(ctx context.Context) error {
-	stream, err := f.c.clientset.CoreV1().Pods(f.key.Namespace).GetLogs(f.key.Name, &corev1.PodLogOptions{Container: consoleContainer, Follow: true}).Stream(ctx)
+	stream, err := f.c.Clientset.CoreV1().Pods(f.key.Namespace).GetLogs(f.key.Name, &corev1.PodLogOptions{Container: consoleContainer, Follow: true}).Stream(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (f *follower) read(ctx context.Context) error {
 	}
 }
 
-// wait waits for a while; false means that ctx has ended.
-func wait(ctx context.Context, d time.Duration) bool {
+// pause waits for a while; false means that ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -5,23 +5,96 @@ package realcluster
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/refcluster"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
 // KillContainer kills the processes of a Pod's container with SIGKILL, as the kernel does when memory is short.
 func (c *Cluster) KillContainer(ctx context.Context, pod *corev1.Pod, container string) error {
-	n := c.Node(pod.Spec.NodeName)
-	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
-	if n == nil || i < 0 {
-		return fmt.Errorf("realcluster: container %s of Pod %s/%s is on no node", container, pod.Namespace, pod.Name)
+	n, id, err := c.container(pod, container)
+	if err != nil {
+		return err
 	}
-	id := strings.TrimPrefix(pod.Status.ContainerStatuses[i].ContainerID, "containerd://")
 	out, err := n.Command(ctx, "ctr", "-n", "k8s.io", "task", "kill", "--all", "--signal", "SIGKILL", id).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("realcluster: kill container %s of Pod %s/%s: %w: %s", container, pod.Namespace, pod.Name, err, out)
 	}
 	return nil
+}
+
+// container finds a Pod's container on its node.
+func (c *Cluster) container(pod *corev1.Pod, container string) (*rig.KubeletNode, string, error) {
+	n := c.Node(pod.Spec.NodeName)
+	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
+	if n == nil || i < 0 {
+		return nil, "", fmt.Errorf("realcluster: container %s of Pod %s/%s is on no node", container, pod.Namespace, pod.Name)
+	}
+	return n, strings.TrimPrefix(pod.Status.ContainerStatuses[i].ContainerID, "containerd://"), nil
+}
+
+// Node is the node of that name, nil if there is none.
+func (c *Cluster) Node(name string) *rig.KubeletNode {
+	for _, n := range c.Nodes {
+		if n.Name() == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Processes returns what the kernel says about each process of a Pod's container (/proc/PID/status).
+func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container string) ([]string, error) {
+	n, id, err := c.container(pod, container)
+	if err != nil {
+		return nil, err
+	}
+	out, err := n.Command(ctx, "ctr", "-n", "k8s.io", "task", "ps", id).Output()
+	if err != nil {
+		return nil, fmt.Errorf("realcluster: processes of container %s of Pod %s/%s: %w", container, pod.Namespace, pod.Name, err)
+	}
+	var all []string
+	for _, line := range strings.Split(string(out), "\n") {
+		pid, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if _, err := strconv.Atoi(pid); err != nil {
+			continue // the heading
+		}
+		// It may have ended meanwhile.
+		if status, err := n.Command(ctx, "cat", "/proc/"+pid+"/status").Output(); err == nil {
+			all = append(all, string(status))
+		}
+	}
+	return all, nil
+}
+
+// Shared makes a folder that every node and the machine have at the same path.
+func (c *Cluster) Shared(name string) (string, error) {
+	path := filepath.Join(c.Rig.Dir(), "shared", name)
+	return path, os.MkdirAll(path, 0o777)
+}
+
+// AwaitSchedulable waits until every node takes guests.
+func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) error {
+	return refcluster.Await(ctx, within, "the nodes to take guests", func(ctx context.Context) error {
+		for _, n := range c.Nodes {
+			node := &corev1.Node{}
+			if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name()}, node); err != nil {
+				return err
+			}
+			if node.Labels[v1.NodeSchedulable] != "true" {
+				return fmt.Errorf("%s takes none: labels %v, annotations %v", n.Name(), node.Labels, node.Annotations)
+			}
+		}
+		return nil
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -81,12 +80,14 @@ func cluster(t *testing.T) *realcluster.Cluster {
 
 func start() error {
 	ctx := context.Background()
-	c, err := realcluster.Start(ctx, realcluster.Options{Nodes: 2, Rig: rig.Options{KeepLogs: os.Getenv("KEEP_LOGS") != ""}})
+	c, err := realcluster.Start(ctx, realcluster.Options{Rig: rig.Options{KeepLogs: os.Getenv("KEEP_LOGS") != ""}})
 	if err != nil {
 		return err
 	}
 	shared.cluster = c
-	if err := c.Install(ctx); err != nil {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := c.Install(within); err != nil {
 		return err
 	}
 	return prepare(ctx, c)
@@ -104,18 +105,7 @@ func prepare(ctx context.Context, c *realcluster.Cluster) error {
 			return err
 		}
 	}
-	return refcluster.Await(ctx, patience, "the nodes to take guests", func(ctx context.Context) error {
-		for _, n := range c.Nodes {
-			node := &corev1.Node{}
-			if err := c.Client.Get(ctx, types.NamespacedName{Name: n.Name()}, node); err != nil {
-				return err
-			}
-			if node.Labels[v1.NodeSchedulable] != "true" {
-				return fmt.Errorf("%s takes none: labels %v, annotations %v", n.Name(), node.Labels, node.Annotations)
-			}
-		}
-		return nil
-	})
+	return c.AwaitSchedulable(ctx, patience)
 }
 
 // newGuest returns a VMI that boots the kernel of the guest image, has a containerDisk, a cloud-init disk and the Pod's network, beats
@@ -272,8 +262,7 @@ func (s *scene) says(text string) string {
 // kubectl runs kubectl as administrator and returns what it prints.
 func kubectl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), shared.cluster.Kubectl(), append([]string{"--kubeconfig", shared.cluster.Rig.Kubeconfig(rig.UserAdmin)}, args...)...)
-	out, err := cmd.CombinedOutput()
+	out, err := shared.cluster.Rig.Kubectl(t.Context(), args...).CombinedOutput()
 	return string(out), err
 }
 

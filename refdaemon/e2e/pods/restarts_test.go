@@ -7,24 +7,34 @@ import (
 	"fmt"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/internal/realcluster"
 	"github.com/virtloom/virtloom/internal/refcluster"
+	"github.com/virtloom/virtloom/refdaemon/config"
 )
 
-// kills are the parts that are killed while a guest runs, and while one moves.
+// kills are the parts that are killed while a guest runs, and while one moves; what starts them again is returned, nil if the cluster
+// does it.
 var kills = []struct {
 	name string
-	kill func(*testing.T, *scene)
+	kill func(*scene) (again func(context.Context) error)
 }{
-	{"agent", func(t *testing.T, s *scene) { killContainer(t, s, "virtloom-node", s.vmi.Status.NodeName) }},
-	{"controllers", func(t *testing.T, s *scene) { killContainer(t, s, "virtloom-controller", "") }},
-	{"kubelet", func(t *testing.T, s *scene) { must(t, node(s.c, s.vmi.Status.NodeName).KillKubelet()) }},
-	{"containerd", func(t *testing.T, s *scene) { must(t, node(s.c, s.vmi.Status.NodeName).KillContainerd()) }},
+	{"agent", func(s *scene) func(context.Context) error {
+		return s.killContainers("virtloom-node", s.vmi.Status.NodeName)
+	}},
+	{"controllers", func(s *scene) func(context.Context) error { return s.killContainers("virtloom-controller", "") }},
+	{"kubelet", func(s *scene) func(context.Context) error {
+		n := s.c.Node(s.vmi.Status.NodeName)
+		must(s.T, n.KillKubelet())
+		return n.StartKubelet
+	}},
+	{"containerd", func(s *scene) func(context.Context) error {
+		n := s.c.Node(s.vmi.Status.NodeName)
+		must(s.T, n.KillContainerd())
+		return n.StartContainerd
+	}},
 }
 
 // TestParts_KilledWhileGuestRuns: whatever of the cluster is killed, the guest runs on, and moves afterwards.
@@ -34,9 +44,10 @@ func TestParts_KilledWhileGuestRuns(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			inner := *s
 			inner.T = t
-			k.kill(t, &inner)
+			again := k.kill(&inner)
+			// No log is read while the kubelet is away, so the heartbeats come later.
+			inner.restore(again)
 			inner.beats("", 10)
-			must(t, s.c.AwaitReady(t.Context(), patience))
 			inner.awaitRunning(s.vmi.Status.NodeName)
 		})
 	}
@@ -60,8 +71,7 @@ func TestParts_KilledWhileGuestMoves(t *testing.T) {
 				}
 				return fmt.Errorf("it is %s", m.Status.Phase)
 			}))
-			k.kill(t, s)
-			must(t, s.c.AwaitReady(t.Context(), patience))
+			s.restore(k.kill(s))
 			must(t, refcluster.Await(t.Context(), patience, "the migration to end", func(ctx context.Context) error {
 				if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
 					return err
@@ -103,32 +113,35 @@ func (s *scene) single() {
 	}))
 }
 
-func node(c *realcluster.Cluster, name string) realcluster.Node {
-	for _, n := range c.Nodes {
-		if n.Name() == name {
-			return n
-		}
+// restore starts again what was killed, and waits until virtloom is ready.
+func (s *scene) restore(again func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if again != nil {
+		must(s.T, again(ctx))
 	}
-	panic("no node " + name)
+	objects, err := config.Manifests()
+	must(s.T, err)
+	must(s.T, s.c.AwaitReady(ctx, objects))
 }
 
-// killContainer kills the processes of the Pods of an app with SIGKILL, on one node or on all.
-func killContainer(t *testing.T, s *scene, app, on string) {
-	t.Helper()
+// killContainers kills the first container of an app's Pods with SIGKILL, on one node or on all.
+func (s *scene) killContainers(app, on string) func(context.Context) error {
+	s.Helper()
 	var pods corev1.PodList
-	must(t, s.c.Client.List(t.Context(), &pods, client.MatchingLabels{"app": app}))
+	must(s.T, s.c.Client.List(s.Context(), &pods, client.MatchingLabels{"app": app}))
 	killed := 0
 	for i := range pods.Items {
-		p := &pods.Items[i]
-		if on != "" && p.Spec.NodeName != on {
-			continue
+		if p := &pods.Items[i]; on == "" || p.Spec.NodeName == on {
+			must(s.T, s.c.KillContainer(s.Context(), p, p.Spec.Containers[0].Name))
+			killed++
 		}
-		must(t, s.c.KillContainer(t.Context(), p, p.Spec.Containers[0].Name))
-		killed++
 	}
 	if killed == 0 {
-		t.Fatalf("no Pod of %s on %q", app, on)
+		s.Fatalf("no Pod of %s on %q", app, on)
 	}
+	return nil
 }
 
 // TestUpgrade_RollsWhileGuestsRun: Deployment and DaemonSet are replaced, Pod by Pod, while a guest runs and another moves.
@@ -142,21 +155,7 @@ func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
 		t.Fatalf("restart: %v\n%s", err, out)
 	}
 	moving.migrate()
-	must(t, refcluster.Await(t.Context(), 2*patience, "the rollout", func(ctx context.Context) error {
-		var d appsv1.Deployment
-		var ds appsv1.DaemonSet
-		if err := moving.c.Client.Get(ctx, client.ObjectKey{Namespace: "virtloom-system", Name: "virtloom-controller"}, &d); err != nil {
-			return err
-		}
-		if err := moving.c.Client.Get(ctx, client.ObjectKey{Namespace: "virtloom-node", Name: "virtloom-node"}, &ds); err != nil {
-			return err
-		}
-		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < *d.Spec.Replicas || d.Status.AvailableReplicas < *d.Spec.Replicas ||
-			ds.Status.ObservedGeneration < ds.Generation || ds.Status.UpdatedNumberScheduled < ds.Status.DesiredNumberScheduled || ds.Status.NumberUnavailable > 0 {
-			return fmt.Errorf("the Deployment is at %+v, the DaemonSet at %+v", d.Status, ds.Status)
-		}
-		return nil
-	}))
+	moving.restore(nil)
 	for _, s := range []*scene{still, moving} {
 		s.awaitRunning(s.vmi.Status.NodeName)
 		s.beats("", 5)

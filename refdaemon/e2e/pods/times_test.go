@@ -5,9 +5,6 @@ package pods_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,14 +104,12 @@ func named(q rig.Request, name string) bool {
 // launcherMemory sums the resident memory of the processes in the compute container of a Pod, QEMU left out, in KiB.
 func launcherMemory(t *testing.T, c *realcluster.Cluster, pod *corev1.Pod) int {
 	t.Helper()
-	pids, err := c.ContainerPIDs(t.Context(), pod, "compute")
+	processes, err := c.Processes(t.Context(), pod, "compute")
 	must(t, err)
 	total := 0
-	for _, pid := range pids {
-		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-		must(t, err)
+	for _, status := range processes {
 		name, kib := "", 0
-		for _, line := range strings.Split(string(status), "\n") {
+		for _, line := range strings.Split(status, "\n") {
 			_, _ = fmt.Sscanf(line, "Name: %s", &name)
 			_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &kib)
 		}

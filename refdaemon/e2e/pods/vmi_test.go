@@ -19,6 +19,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/refcluster"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
 // TestVMI_Restricted: a plain VMI runs in a namespace of Pod Security level restricted, with kernel and disk from images, data of
@@ -103,7 +104,7 @@ func (s *scene) answers(when string) {
 
 // get asks a Pod or a Service by the API server's proxy.
 func (s *scene) get(ctx context.Context, path string) (string, error) {
-	raw, err := s.c.Clientset().CoreV1().RESTClient().Verb(http.MethodGet).
+	raw, err := s.c.Clientset.CoreV1().RESTClient().Verb(http.MethodGet).
 		AbsPath("/api/v1/namespaces/" + s.key.Namespace + "/" + path + "/proxy/").DoRaw(ctx)
 	return string(raw), err
 }
@@ -122,7 +123,7 @@ func TestVMI_FromClaim(t *testing.T) {
 	c := cluster(t)
 	folder, err := c.Shared("claim")
 	must(t, err)
-	copyFile(t, filepath.Join(c.Programs(), "guest", "disk.img"), filepath.Join(folder, "disk.img"))
+	copyFile(t, filepath.Join(programs(t), "guest", "disk.img"), filepath.Join(folder, "disk.img"))
 	mode, class := corev1.PersistentVolumeFilesystem, ""
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "shared"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
@@ -157,4 +158,11 @@ func copyFile(t *testing.T, from, to string) {
 	must(t, err)
 	must(t, os.WriteFile(to, raw, 0o600))
 	must(t, os.Chown(to, launcherUser, launcherUser))
+}
+
+func programs(t *testing.T) string {
+	t.Helper()
+	bin, err := rig.BinDir()
+	must(t, err)
+	return bin
 }

@@ -15,9 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// lastLines is how much of a container's log a description has.
-const lastLines = 40
-
 // Describe returns what the API server and the containers' logs say about a VMI and its launcher Pods, for the output of a test that
 // has failed.
 func (c *Cluster) Describe(ctx context.Context, key types.NamespacedName) string {
@@ -33,7 +30,7 @@ func (c *Cluster) Describe(ctx context.Context, key types.NamespacedName) string
 		fmt.Fprintln(&b, err)
 	}
 	for i := range pods.Items {
-		c.describePod(ctx, &b, &pods.Items[i])
+		c.tell(ctx, &b, &pods.Items[i])
 	}
 	var events corev1.EventList
 	if err := c.Client.List(ctx, &events, client.InNamespace(key.Namespace)); err != nil {
@@ -48,13 +45,13 @@ func (c *Cluster) Describe(ctx context.Context, key types.NamespacedName) string
 	return b.String()
 }
 
-func (c *Cluster) describePod(ctx context.Context, b *strings.Builder, pod *corev1.Pod) {
+func (c *Cluster) tell(ctx context.Context, b *strings.Builder, pod *corev1.Pod) {
 	c.write(b, "Pod "+pod.Namespace+"/"+pod.Name+" on "+pod.Spec.NodeName, pod.Status)
 	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		if s.State.Waiting != nil {
 			continue
 		}
-		raw, err := c.clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: s.Name, TailLines: ptr.To(int64(lastLines))}).DoRaw(ctx)
+		raw, err := c.Clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: s.Name, TailLines: ptr.To(int64(2 * lastLines))}).DoRaw(ctx)
 		fmt.Fprintf(b, "log of %s/%s (%v):\n%s\n", pod.Name, s.Name, err, raw)
 	}
 }
