@@ -24,6 +24,7 @@ packages=(
   "lz4 /usr/bin/lz4" # unpacks the guest's kernel
   "nftables /usr/sbin/nft" # what kube-proxy makes Services of
   "ovmf /usr/share/OVMF/OVMF_CODE_4M.fd" # UEFI of guests
+  "passt /usr/bin/passt" # networks of guests, in the launcher's image
   "qemu-system-x86 /usr/bin/qemu-system-x86_64"
   "qemu-utils /usr/bin/qemu-img"
   "swtpm /usr/bin/swtpm" # TPM of guests

@@ -28,6 +28,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -36,9 +37,18 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
+	err := run(ctx, named(os.Args), os.Stdout)
 	stop()
 	os.Exit(report(err, os.Stderr))
+}
+
+// named returns the arguments of a program that was started by one of the launcher's names in KubeVirt's Pods, or by its own.
+func named(args []string) []string {
+	switch filepath.Base(args[0]) {
+	case "virt-launcher-monitor", "virt-launcher":
+		return append([]string{"launcher"}, args[1:]...)
+	}
+	return args[1:]
 }
 
 // usageError is an error of the arguments themselves, not of the objects that they name.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -38,6 +39,9 @@ func parse(text string) ([]stage, error) {
 	for _, s := range stages {
 		if s.folder == "" || len(s.config.Entrypoint) == 0 || s.config.User == "" {
 			return nil, fmt.Errorf("image %s lacks one of COPY, USER and ENTRYPOINT", s.name)
+		}
+		if s.config.Labels[titleLabel] == "" {
+			return nil, fmt.Errorf("image %s lacks the label %s", s.name, titleLabel)
 		}
 	}
 	return stages, nil
@@ -74,6 +78,8 @@ func (s *stage) instruct(word, rest string) error {
 			return errors.New("a variable is plain: ENV NAME=VALUE")
 		}
 		s.config.Env = append(s.config.Env, rest)
+	case "LABEL":
+		return s.label(rest)
 	case "ENTRYPOINT":
 		return words(rest, &s.config.Entrypoint)
 	case "CMD":
@@ -81,6 +87,20 @@ func (s *stage) instruct(word, rest string) error {
 	default:
 		return fmt.Errorf("%s is not known here", word)
 	}
+	return nil
+}
+
+// label reads one label, NAME="TEXT".
+func (s *stage) label(rest string) error {
+	name, quoted, found := strings.Cut(rest, "=")
+	text, err := strconv.Unquote(quoted)
+	if !found || err != nil || name == "" || strings.ContainsAny(name, ` "'$`) || strings.Contains(text, "$") {
+		return errors.New(`a label is one plain text: LABEL NAME="TEXT"`)
+	}
+	if s.config.Labels == nil {
+		s.config.Labels = map[string]string{}
+	}
+	s.config.Labels[name] = text
 	return nil
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ociimages makes the images of a Containerfile without a container engine, as an OCI image layout:
+// Command ociimages makes the images of a Containerfile without a container engine, as an OCI image layout, and archives of the
+// images in a layout, which containerd, podman, docker, crane and skopeo take:
 //
-//	ociimages -f CONTAINERFILE -layout DIR -tag TAG BUILDDIR
+//	ociimages -f CONTAINERFILE -layout DIR -tag TAG [-label NAME=TEXT ...] [-archives DIR] BUILDDIR
+//	ociimages -layout DIR -archive FILE
 //
-// The images are called localhost/virtloom-NAME:TAG. Everything in them belongs to root and has the time SOURCE_DATE_EPOCH, so
-// that the same files give the same layout, byte for byte.
+// The images are called localhost/virtloom-NAME:TAG, the archives in -archives NAME.tar; -archive makes one of all images.
+// Everything in them belongs to root and has the time SOURCE_DATE_EPOCH, so that the same files give the same layout and the
+// same archives, byte for byte.
 package main
 
 import (
@@ -15,10 +18,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -29,20 +34,44 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// titleLabel is the label that names an image to people.
+const titleLabel = "org.opencontainers.image.title"
+
 // refName is the annotation by which a layout names its images.
 const refName = "org.opencontainers.image.ref.name"
 
 // options are the command's flags.
 type options struct {
 	file, layout, tag, dir string
+	labels                 labels
+	archives, archive      string
 	epoch                  time.Time
 }
 
+// labels are those that all images get.
+type labels map[string]string
+
+// String implements flag.Value.
+func (l labels) String() string { return fmt.Sprint(map[string]string(l)) }
+
+// Set implements flag.Value.
+func (l labels) Set(text string) error {
+	name, value, found := strings.Cut(text, "=")
+	if !found || name == "" {
+		return errors.New("a label is NAME=TEXT")
+	}
+	l[name] = value
+	return nil
+}
+
 func main() {
-	var o options
+	o := options{labels: labels{}}
 	flag.StringVar(&o.file, "f", "", "the Containerfile")
 	flag.StringVar(&o.layout, "layout", "", "the folder to write; must not exist")
 	flag.StringVar(&o.tag, "tag", "dev", "the tag of the images")
+	flag.Var(o.labels, "label", "a label of all images, NAME=TEXT; may be repeated")
+	flag.StringVar(&o.archives, "archives", "", "the folder for an archive of each image")
+	flag.StringVar(&o.archive, "archive", "", "the archive to make of all images in the layout")
 	flag.Parse()
 	o.dir = flag.Arg(0)
 	if err := run(o); err != nil {
@@ -52,6 +81,9 @@ func main() {
 }
 
 func run(o options) error {
+	if o.archive != "" && o.layout != "" && o.file == "" && o.dir == "" {
+		return archive(o.layout, o.archive, func(string) bool { return true })
+	}
 	if o.file == "" || o.layout == "" || o.dir == "" {
 		return errors.New("usage: ociimages -f CONTAINERFILE -layout DIR -tag TAG BUILDDIR")
 	}
@@ -79,9 +111,18 @@ func run(o options) error {
 		if err := o.add(index, s); err != nil {
 			return fmt.Errorf("image %s: %w", s.name, err)
 		}
+		if o.archives == "" {
+			continue
+		}
+		if err := archive(o.layout, filepath.Join(o.archives, s.name+".tar"), func(name string) bool { return name == o.name(s) }); err != nil {
+			return fmt.Errorf("image %s: %w", s.name, err)
+		}
 	}
 	return nil
 }
+
+// name returns the name of an image.
+func (o options) name(s stage) string { return "localhost/virtloom-" + s.name + ":" + o.tag }
 
 // add appends an image of one layer.
 func (o options) add(index layout.Path, s stage) error {
@@ -98,6 +139,7 @@ func (o options) add(index layout.Path, s stage) error {
 	if err != nil {
 		return err
 	}
+	maps.Copy(s.config.Labels, o.labels)
 	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	base, err = mutate.ConfigFile(base, &v1.ConfigFile{
 		Architecture: runtime.GOARCH, OS: "linux", Created: v1.Time{Time: o.epoch}, Config: s.config, RootFS: v1.RootFS{Type: "layers"},
@@ -111,8 +153,7 @@ func (o options) add(index layout.Path, s stage) error {
 	if err != nil {
 		return err
 	}
-	name := "localhost/virtloom-" + s.name + ":" + o.tag
-	return index.AppendImage(image, layout.WithAnnotations(map[string]string{refName: name}))
+	return index.AppendImage(image, layout.WithAnnotations(map[string]string{refName: o.name(s)}))
 }
 
 // pack writes the archive of a tree, in the order of names.
