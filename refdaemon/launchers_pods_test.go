@@ -85,10 +85,10 @@ func TestLauncher_HotpluggedVolume(t *testing.T) {
 	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")); err != nil {
 		t.Fatal(err)
 	}
-	// What two Pods have: the guest's two folders, the other two volumes.
+	// What two Pods have: the guest's folders, the other two volumes.
 	carried := filepath.Join(pods, "pod-2")
 	device := filepath.Join(pods, "device")
-	for _, dir := range []string{emptyDir(pods, "sockets"), emptyDir(pods, "hotplug-disks"),
+	for _, dir := range []string{emptyDir(pods, "sockets"), emptyDir(pods, "hotplug-disks"), emptyDir(pods, "private"),
 		filepath.Join(carried, "volumes/kubernetes.io~csi/pv-file/mount"), filepath.Join(carried, "volumeDevices/kubernetes.io~csi")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,9 @@ func plugAndUnplug(t *testing.T, pods string) {
 	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
 	w := &workspace.Workspace{Root: o.config.StateDir}
-	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})
+	if err := o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()}); err != nil {
+		t.Fatal(err)
+	}
 	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
 	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,9 @@ func TestInPods_Workspace(t *testing.T) {
 		c := &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: t.TempDir(), Cgroups: cgroups}
 		o := &node{config: c}
 		var w workspace.Workspace
-		o.inPods(&w, &launcher.Connector{Pods: c.Launchers, NodeName: c.NodeName}, domainctrl.VolumeClaims{})
+		if err := o.inPods(&w, &launcher.Connector{Pods: c.Launchers, NodeName: c.NodeName}, domainctrl.VolumeClaims{}); err != nil {
+			t.Fatal(err)
+		}
 		v, ok := w.Volumes.(mounts.Volumes)
 		if !ok || v.Mounter.Pods != c.Launchers || v.Mounter.Records != filepath.Join(c.StateDir, "mounts") || v.Node != "node-a" || v.Pod == nil || v.PersistentVolume == nil {
 			t.Fatalf("volumes %+v", w.Volumes)

@@ -23,7 +23,7 @@ func (w *Workspace) containerDisk(ctx context.Context, v volume) (convert.DiskSo
 		return convert.DiskSource{}, err
 	}
 	base.ReadOnly = true
-	f, err := openDisk(base.Path)
+	f, err := v.open(ctx, &base)
 	if err != nil {
 		return convert.DiskSource{}, v.badImage("cannot read the image's disk", err)
 	}
@@ -65,8 +65,15 @@ func (w *Workspace) extractDisk(ctx context.Context, v volume, base string) erro
 	return nil
 }
 
-// mounted returns the disk of a containerDisk image that a container of the launcher Pod holds.
+// mounted returns the disk of a containerDisk image that the launcher Pod holds: as a volume, or in a
+// container.
 func (w *Workspace) mounted(ctx context.Context, v volume) (convert.DiskSource, error) {
+	if src, found, err := w.imageVolume(ctx, v); found {
+		if err != nil {
+			err = v.badImage("cannot read the image", err)
+		}
+		return src, err
+	}
 	src, err := w.Volumes.ContainerDisk(ctx, v.vmi, v.index)
 	if err != nil {
 		return convert.DiskSource{}, v.fault("containerDisk", "cannot mount the disk of its container", "check the container in the launcher Pod", err)
