@@ -64,6 +64,11 @@ func (p Pods) Folder(_ context.Context, vmi *v1.VirtualMachineInstance, dir stri
 }
 
 func (p Pods) folder(vmi *v1.VirtualMachineInstance, dir string) (*os.File, error) {
+	if dir != "/" {
+		if err := checkPath(dir); err != nil {
+			return nil, err
+		}
+	}
 	ns, pod, err := p.launcher(vmi)
 	if err != nil {
 		return nil, err
@@ -147,9 +152,6 @@ func insideVolume(ns *namespace, volume, below string) (*os.File, error) {
 		return f, err
 	}
 	defer f.Close()
-	if err := checkPath(below); err != nil {
-		return nil, err
-	}
 	return openat(f, below, unix.O_PATH|unix.O_DIRECTORY, ownContent)
 }
 
