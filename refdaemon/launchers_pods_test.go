@@ -163,17 +163,28 @@ func plugAndUnplug(t *testing.T, pods string) {
 	}
 }
 
-// launcherIn starts the launcher in a container with a cgroup, and returns that.
-func launcherIn(t *testing.T, pods string) string {
+// mountsOf returns the mount points of file systems of a type.
+func mountsOf(t *testing.T, kind string) (all []string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := ""
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup2" && strings.HasPrefix(f[1], cgroupDir) {
-			root = f[1]
+		if f := strings.Fields(line); f[2] == kind {
+			all = append(all, f[1])
+		}
+	}
+	return all
+}
+
+// launcherIn starts the launcher in a container with a cgroup, and returns that.
+func launcherIn(t *testing.T, pods string) string {
+	t.Helper()
+	root := ""
+	for _, m := range mountsOf(t, "cgroup2") {
+		if strings.HasPrefix(m, cgroupDir) {
+			root = m
 		}
 	}
 	group, err := os.MkdirTemp(root, "virtloom-test-*")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -14,7 +15,7 @@ import (
 func (w *Workspace) containerDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	base, overlay := convert.DiskSource{Path: v.file(".base")}, v.file(".qcow2")
 	var err error
-	if w.Volumes != nil && w.Images == nil {
+	if w.Pods != nil || w.Volumes != nil && w.Images == nil {
 		base, err = w.mounted(ctx, v)
 	} else {
 		err = w.extractDisk(ctx, v, base.Path)
@@ -73,6 +74,9 @@ func (w *Workspace) mounted(ctx context.Context, v volume) (convert.DiskSource, 
 			err = v.badImage("cannot read the image", err)
 		}
 		return src, err
+	}
+	if w.Volumes == nil {
+		return convert.DiskSource{}, v.badImage("its Pod has no volume for the image", domain.ErrNotReady)
 	}
 	src, err := w.Volumes.ContainerDisk(ctx, v.vmi, v.index)
 	if err != nil {

@@ -102,6 +102,9 @@ func (w *Workspace) publish(ctx context.Context, vmi *v1.VirtualMachineInstance,
 func (w *Workspace) put(ctx context.Context, folder *os.File, name, file string) error {
 	there, err := openOwn(folder, name, unix.O_PATH)
 	if err == nil {
+		there, err = isType(there, unix.S_IFREG, errNotRegular)
+	}
+	if err == nil {
 		return there.Close()
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

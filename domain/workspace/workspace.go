@@ -82,8 +82,9 @@ type Workspace struct {
 	// Volumes gives access to disks that Pods hold for VMIs: hotplugged volumes, and, without
 	// Images, images. Nil means that images come from Images and hotplugged volumes from Claims.
 	Volumes Volumes
-	// Pods reaches launcher Pods, each with the hypervisor of one VMI: its files are put there. Nil
-	// means that the hypervisor sees Root, and the node's other files, at the same paths.
+	// Pods reaches launcher Pods, each with the hypervisor of one VMI: its files are put there, and
+	// claims and images are those of the Pod. Nil means that the hypervisor sees Root, and the
+	// node's other files, at the same paths.
 	Pods Pods
 	// Devices lets guests open their devices; nil means that access is not restricted.
 	Devices Devices
@@ -225,7 +226,7 @@ func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 func (w *Workspace) bootFile(ctx context.Context, vmi *v1.VirtualMachineInstance, file, dst string) (string, error) {
 	var err error
 	switch {
-	case w.Pods == nil || w.Images != nil:
+	case w.Pods == nil:
 		err = w.extract(ctx, vmi.Spec.Domain.Firmware.KernelBoot.Container.Image, file, dst)
 	case !exists(dst):
 		err = w.fetch(ctx, vmi, file, dst)
