@@ -149,9 +149,15 @@ func TestPods_CrashBetweenSteps(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "file")
 	mustWrite(t, elsewhere, "of the node")
 	for name, leave := range map[string]func(w *workspace.Workspace, l *launcher) error{
-		"half a copy":       func(_ *workspace.Workspace, l *launcher) error { return os.WriteFile(l.path(podFiles, ".new-volume-scratch.qcow2"), []byte("QF"), 0o600) },
-		"a link for a copy": func(_ *workspace.Workspace, l *launcher) error { return os.Symlink(elsewhere, l.path(podFiles, ".new-volume-scratch.qcow2")) },
-		"a pipe for a copy": func(_ *workspace.Workspace, l *launcher) error { return unix.Mkfifo(l.path(podFiles, ".new-volume-scratch.qcow2"), 0o600) },
+		"half a copy": func(_ *workspace.Workspace, l *launcher) error {
+			return os.WriteFile(l.path(podFiles, ".new-volume-scratch.qcow2"), []byte("QF"), 0o600)
+		},
+		"a link for a copy": func(_ *workspace.Workspace, l *launcher) error {
+			return os.Symlink(elsewhere, l.path(podFiles, ".new-volume-scratch.qcow2"))
+		},
+		"a pipe for a copy": func(_ *workspace.Workspace, l *launcher) error {
+			return unix.Mkfifo(l.path(podFiles, ".new-volume-scratch.qcow2"), 0o600)
+		},
 		"a second name": func(w *workspace.Workspace, l *launcher) error {
 			err := os.WriteFile(l.path(podFiles, ".new-volume-scratch.qcow2"), []byte("QF"), 0o600)
 			return errors.Join(err, os.Link(l.path(podFiles, ".new-volume-scratch.qcow2"), l.path(podFiles, "other")))
