@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"context"
 	"maps"
 	"slices"
 )
@@ -63,4 +64,13 @@ func (h Host) Clone() Host {
 		c.CPUs, c.HugepagesKiB, c.Distances = slices.Clone(c.CPUs), slices.Clone(c.HugepagesKiB), maps.Clone(c.Distances)
 	}
 	return h
+}
+
+// HostOfDomain is an ability of a hypervisor that consists of many, each with the domain of one VMI:
+// they may differ from each other, and from that of the node.
+type HostOfDomain interface {
+	// HostOf describes the hypervisor that has the domain of that name, or is to start it; see
+	// [Hypervisor].Host. Whether KVM is usable is that of now: it can become so. Without such a
+	// hypervisor the error wraps ErrNotFound and [ErrNoHypervisor].
+	HostOf(ctx context.Context, name string) (Host, error)
 }

@@ -44,15 +44,32 @@ func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hype
 	return c.Fleet, c, nil
 }
 
-// inPods gives domains the resources that their Pods hold, and access to their devices.
-func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) {
+// inPods gives domains the resources that their Pods hold, and access to their devices. Without a
+// store of images a kubelet is there, and all files of a VMI are in its Pod.
+func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) error {
+	m := &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")}
 	w.Volumes = mounts.Volumes{
-		Mounter: &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")},
-		Node:    o.config.NodeName, PersistentVolume: claims.PersistentVolume, Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
+		Mounter: m, Node: o.config.NodeName, PersistentVolume: claims.PersistentVolume, Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
 	}
-	if o.config.Cgroups != "" {
-		w.Devices = cgroup.Filter{Hierarchy: hierarchy(o.config.Cgroups), PID: c.PID}
+	if o.config.Images == "" {
+		w.Pods = mounts.Pods{Mounter: m, Pod: c.Pod, PID: c.PID, User: qemuUser, Group: qemuUser}
+		claims.InPods = true
+		w.Claims = claims
 	}
+	if o.config.Cgroups == "" {
+		return nil
+	}
+	h := hierarchy(o.config.Cgroups)
+	filters, err := h.Supported()
+	if err != nil {
+		return fmt.Errorf("restrict the devices of launchers: %w", err)
+	}
+	if !filters {
+		ctrl.Log.Info("This node has cgroup v1: launchers may open what the kubelet allows them, and this agent restricts nothing", "cgroups", o.config.Cgroups)
+		return nil
+	}
+	w.Devices = cgroup.Filter{Hierarchy: h, PID: c.PID}
+	return nil
 }
 
 // hierarchy returns the cgroup hierarchy mounted at a path.

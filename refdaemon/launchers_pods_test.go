@@ -85,10 +85,10 @@ func TestLauncher_HotpluggedVolume(t *testing.T) {
 	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")); err != nil {
 		t.Fatal(err)
 	}
-	// What two Pods have: the guest's two folders, the other two volumes.
+	// What two Pods have: the guest's folders, the other two volumes.
 	carried := filepath.Join(pods, "pod-2")
 	device := filepath.Join(pods, "device")
-	for _, dir := range []string{emptyDir(pods, "sockets"), emptyDir(pods, "hotplug-disks"),
+	for _, dir := range []string{emptyDir(pods, "sockets"), emptyDir(pods, "hotplug-disks"), emptyDir(pods, "private"),
 		filepath.Join(carried, "volumes/kubernetes.io~csi/pv-file/mount"), filepath.Join(carried, "volumeDevices/kubernetes.io~csi")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,9 @@ func plugAndUnplug(t *testing.T, pods string) {
 	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
 	w := &workspace.Workspace{Root: o.config.StateDir}
-	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})
+	if err := o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()}); err != nil {
+		t.Fatal(err)
+	}
 	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
 	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {
 		t.Fatal(err)
@@ -161,17 +163,28 @@ func plugAndUnplug(t *testing.T, pods string) {
 	}
 }
 
-// launcherIn starts the launcher in a container with a cgroup, and returns that.
-func launcherIn(t *testing.T, pods string) string {
+// mountsOf returns the mount points of file systems of a type.
+func mountsOf(t *testing.T, kind string) (all []string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := ""
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); f[2] == "cgroup2" && strings.HasPrefix(f[1], cgroupDir) {
-			root = f[1]
+		if f := strings.Fields(line); f[2] == kind {
+			all = append(all, f[1])
+		}
+	}
+	return all
+}
+
+// launcherIn starts the launcher in a container with a cgroup, and returns that.
+func launcherIn(t *testing.T, pods string) string {
+	t.Helper()
+	root := ""
+	for _, m := range mountsOf(t, "cgroup2") {
+		if strings.HasPrefix(m, cgroupDir) {
+			root = m
 		}
 	}
 	group, err := os.MkdirTemp(root, "virtloom-test-*")

@@ -22,15 +22,17 @@ import (
 func TestInPods_Workspace(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.UID, vmi.Status.ActivePods = "uid-1", map[types.UID]string{"pod-1": "node-a"}
-	for cgroups, want := range map[string]*cgroup.Hierarchy{
-		"":                            nil,
-		"/sys/fs/cgroup":              {Mount: "/sys/fs/cgroup"},
-		"/proc/1/root/sys/fs/cgroup/": {Mount: "/proc/1/root/sys/fs/cgroup/", Namespace: "/proc/1/ns/cgroup"},
-	} {
+	filters := map[string]bool{"": false, t.TempDir(): false} // version 1 is a tmpfs with a mount for each controller
+	for _, m := range mountsOf(t, "cgroup2") {
+		filters[m] = true
+	}
+	for cgroups, want := range filters {
 		c := &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: t.TempDir(), Cgroups: cgroups}
 		o := &node{config: c}
 		var w workspace.Workspace
-		o.inPods(&w, &launcher.Connector{Pods: c.Launchers, NodeName: c.NodeName}, domainctrl.VolumeClaims{})
+		if err := o.inPods(&w, &launcher.Connector{Pods: c.Launchers, NodeName: c.NodeName}, domainctrl.VolumeClaims{}); err != nil {
+			t.Fatal(err)
+		}
 		v, ok := w.Volumes.(mounts.Volumes)
 		if !ok || v.Mounter.Pods != c.Launchers || v.Mounter.Records != filepath.Join(c.StateDir, "mounts") || v.Node != "node-a" || v.Pod == nil || v.PersistentVolume == nil {
 			t.Fatalf("volumes %+v", w.Volumes)
@@ -39,13 +41,37 @@ func TestInPods_Workspace(t *testing.T) {
 			t.Errorf("a launcher that is not there sees its disks: %v", err)
 		}
 		f, filtered := w.Devices.(cgroup.Filter)
-		if filtered != (want != nil) || filtered && f.Hierarchy != *want {
-			t.Errorf("%q: devices %+v, want %+v", cgroups, w.Devices, want)
+		if filtered != want || filtered && f.Hierarchy != (cgroup.Hierarchy{Mount: cgroups}) {
+			t.Errorf("%q: devices %+v, want a filter: %v", cgroups, w.Devices, want)
 		}
 		if filtered {
 			if err := w.Devices.Allow(t.Context(), vmi); !errors.Is(err, domain.ErrNotReady) {
 				t.Errorf("devices of a launcher that is not there: %v", err)
 			}
+		}
+	}
+}
+
+func TestHierarchy_OfNode(t *testing.T) {
+	for mount, want := range map[string]cgroup.Hierarchy{
+		"/sys/fs/cgroup":              {Mount: "/sys/fs/cgroup"},
+		"/proc/1/root/sys/fs/cgroup/": {Mount: "/proc/1/root/sys/fs/cgroup/", Namespace: "/proc/1/ns/cgroup"},
+	} {
+		if got := hierarchy(mount); got != want {
+			t.Errorf("%s: %+v, want %+v", mount, got, want)
+		}
+	}
+}
+
+func TestInPods_FilesInPodsWithoutImageStore(t *testing.T) {
+	for images, inPods := range map[string]bool{"": true, "/images": false} {
+		o := &node{config: &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: t.TempDir(), Images: images}}
+		w := workspace.Workspace{Claims: domainctrl.VolumeClaims{}}
+		if err := o.inPods(&w, &launcher.Connector{Pods: o.config.Launchers, NodeName: "node-a"}, domainctrl.VolumeClaims{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Claims.(domainctrl.VolumeClaims).InPods; got != inPods || (w.Pods != nil) != inPods {
+			t.Errorf("%q: claims in Pods %v, Pods %+v", images, got, w.Pods)
 		}
 	}
 }

@@ -83,7 +83,9 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 	}
 	if launchers != nil {
 		r.Connector = launchers
-		o.inPods(r.Workspace, launchers, domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()})
+		if err := o.inPods(r.Workspace, launchers, domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()}); err != nil {
+			return err
+		}
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return err

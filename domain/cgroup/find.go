@@ -28,6 +28,22 @@ type Hierarchy struct {
 	Namespace string
 }
 
+// Supported reports whether the node has cgroup v2 there, without which there are no filters.
+func (h Hierarchy) Supported() (bool, error) {
+	dir, err := h.mount()
+	if errors.Is(err, domain.ErrUnsupported) {
+		return false, nil
+	}
+	var st unix.Statfs_t
+	if err == nil {
+		err = unix.Statfs(dir, &st)
+	}
+	if err != nil {
+		return false, fmt.Errorf("cgroup: version of the hierarchy: %w", err)
+	}
+	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
+}
+
 // Of returns the cgroup directory of the container of the process: the root of its cgroup
 // namespace, or, if it has no namespace of its own, its own cgroup. A filter there applies to all
 // processes of the container, including those in child cgroups. The root of the hierarchy, and any

@@ -21,11 +21,14 @@ import (
 	"github.com/virtloom/virtloom/domain/workspace"
 )
 
-// VolumeClaims locates claims that are bound to hostPath or local volumes. The data of other
-// volumes is where a kubelet mounts it, which this node does not have.
+// VolumeClaims locates claims: those that are bound to hostPath or local volumes, or all that a
+// kubelet mounts.
 type VolumeClaims struct {
 	// Reader reads PersistentVolumeClaims and PersistentVolumes.
 	Reader client.Reader
+	// InPods says that a kubelet mounts the volumes into Pods, whatever they are: claims have no
+	// path on the node.
+	InPods bool
 }
 
 // PersistentVolume returns the name of the volume that the claim is bound to.
@@ -48,21 +51,25 @@ func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc co
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
 
-// Locate returns where the claim's data lies on this node.
+// Locate returns where the claim's data lies on this node, or what the kubelet mounts.
 func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (workspace.Claim, error) {
 	pvc, err := c.bound(ctx, namespace, name)
 	if err != nil {
 		return workspace.Claim{}, err
 	}
+	out := workspace.Claim{
+		Block:  pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock,
+		Shared: slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany),
+		Bytes:  pvc.Status.Capacity.Storage().Value(),
+	}
+	if c.InPods {
+		return out, nil
+	}
 	var pv corev1.PersistentVolume
 	if err := c.Reader.Get(ctx, types.NamespacedName{Name: pvc.Spec.VolumeName}, &pv); err != nil {
 		return workspace.Claim{}, fmt.Errorf("read PersistentVolume %s: %w", pvc.Spec.VolumeName, err)
 	}
-	out := workspace.Claim{
-		Block:  pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock,
-		Shared: slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany),
-		Bytes:  pv.Spec.Capacity.Storage().Value(),
-	}
+	out.Bytes = pv.Spec.Capacity.Storage().Value()
 	switch {
 	case pv.Spec.HostPath != nil:
 		out.Path = pv.Spec.HostPath.Path

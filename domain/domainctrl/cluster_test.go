@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/internal/domainfixture"
+	"github.com/virtloom/virtloom/domain/workspace"
 )
 
 func TestClusterObjects_Read(t *testing.T) {
@@ -135,4 +137,33 @@ func TestClusterSettings_Cached(t *testing.T) {
 	now.SetTime(now.Now().Add(domainctrl.DefaultSettingsKept))
 	reader.err = errors.New("not now")
 	ask(6) // the last answer is kept, and each call retries
+}
+
+func TestVolumeClaims_InPods(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	mode := corev1.PersistentVolumeBlock
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv", VolumeMode: &mode, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound,
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	pending := claim.DeepCopy()
+	pending.Name, pending.Status.Phase = "pending", corev1.ClaimPending
+	c := domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(claim, pending).WithStatusSubresource().Build(), InPods: true}
+	if got, err := c.Locate(t.Context(), "ns", "c"); err != nil || got != (workspace.Claim{Block: true, Shared: true, Bytes: 1 << 30}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, name := range []string{"pending", "none"} {
+		if got, err := c.Locate(t.Context(), "ns", name); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	c.InPods = false
+	if got, err := c.Locate(t.Context(), "ns", "c"); err == nil {
+		t.Errorf("without its volume: %+v", got)
+	}
 }

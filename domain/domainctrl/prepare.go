@@ -14,7 +14,6 @@ import (
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
-	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -55,7 +54,11 @@ func (r preparer) step(ctx context.Context, key types.NamespacedName, t action.A
 // the desired domain, whose devices the guest may open from then on.
 func (r preparer) files(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot, t action.Action) error {
 	r.step(ctx, key, t, plan.TargetAsked)
-	host, err := r.host(ctx)
+	// Before the hypervisor is asked for KVM: it may not have been able to open the device.
+	if s.PrepareError = r.Workspace.OwnDevices(ctx, s.VMI); s.PrepareError != nil {
+		return nil //nolint:nilerr // part of the snapshot
+	}
+	host, err := r.host(ctx, domain.Name(key.Namespace, key.Name))
 	if err != nil {
 		return err
 	}
@@ -90,20 +93,32 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 	if live != nil { // it decides, not the changed spec
 		disks = live
 	}
-	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), workspace.Size(status.CopySources(s.VMI, disks, s.Facts))
+	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), r.Workspace.Size(ctx, s.VMI, status.CopySources(s.VMI, disks, s.Facts))
 	r.step(ctx, key, t, plan.TargetPrepared)
 	return nil
 }
 
-func (r preparer) host(ctx context.Context) (domain.Host, error) {
+// host describes the hypervisor of a domain: that in its Pod, where each VMI has one.
+func (r preparer) host(ctx context.Context, name string) (domain.Host, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	h, err := r.Hypervisor.Host(ctx)
+	ask := r.Hypervisor.Host
+	if r.Connector != nil {
+		of, able := r.Hypervisor.(domain.HostOfDomain)
+		if !able {
+			return domain.Host{}, errOneHost
+		}
+		ask = func(ctx context.Context) (domain.Host, error) { return of.HostOf(ctx, name) }
+	}
+	h, err := ask(ctx)
 	if err != nil {
 		return h, fmt.Errorf("domainctrl: describe the hypervisor: %w", err)
 	}
 	return h, nil
 }
+
+// errOneHost refuses a hypervisor that cannot tell the hypervisors of VMIs from each other.
+var errOneHost = fmt.Errorf("domainctrl: Hypervisor: must implement domain.HostOfDomain where VMIs have a Connector: %w", domain.ErrUnsupported)
 
 // listen opens the passage for the VMI's migration. A failure is the PrepareError only before
 // anything has begun, when the action is Needed.

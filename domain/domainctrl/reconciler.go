@@ -74,7 +74,7 @@ type Reconciler struct {
 	// Hypervisor is the node's. Live migration requires that it implements domain.Migrator.
 	Hypervisor domain.Hypervisor
 	// Connector finds the hypervisors of VMIs that have one each; Hypervisor is then the fleet of
-	// them. Defaults to none: Hypervisor runs all domains.
+	// them, and implements domain.HostOfDomain. Defaults to none: Hypervisor runs all domains.
 	Connector Connector
 	// Informer watches the domains of Hypervisor; its owner runs it. Defaults to one of the
 	// reconciler's own, which the manager runs.
@@ -221,6 +221,9 @@ func (r *Reconciler) complete() error {
 	need(r.APIReader != nil, "APIReader")
 	need(r.Caches != nil, "Caches")
 	need(r.Caches == nil || r.Caches.Pods != nil, "Caches.Pods")
+	if _, able := r.Hypervisor.(domain.HostOfDomain); r.Connector != nil && !able {
+		missing = append(missing, errOneHost)
+	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}

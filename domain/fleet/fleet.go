@@ -67,6 +67,7 @@ var (
 	_ domain.Snapshotter      = (*Fleet)(nil)
 	_ domain.ConsoleOpener    = (*Fleet)(nil)
 	_ domain.MemoryHotplugger = (*Fleet)(nil)
+	_ domain.HostOfDomain     = (*Fleet)(nil)
 )
 
 // Join makes h the hypervisor of the domain of that name, instead of an earlier one. The
@@ -145,6 +146,15 @@ func (f *Fleet) sorted() []*member {
 // answers; without members it is ErrNotReady.
 func (f *Fleet) Host(ctx context.Context) (domain.Host, error) {
 	return first(ctx, f, "host", func(h domain.Hypervisor) (domain.Host, error) { return h.Host(ctx) })
+}
+
+// HostOf implements HostOfDomain: the answer is the member's, never that of Node.
+func (f *Fleet) HostOf(ctx context.Context, name string) (domain.Host, error) {
+	h, err := reach[domain.Hypervisor](ctx, f, "host of", name)
+	if err != nil {
+		return domain.Host{}, err
+	}
+	return h.Host(ctx)
 }
 
 // MemoryModel implements MemoryHotplugger, like Host.

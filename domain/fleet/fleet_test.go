@@ -285,3 +285,37 @@ func TestFleet_LostMemberEvent(t *testing.T) {
 	members["a"].Reconnect()
 	until("return of the second", why("a", string(domain.Resync)))
 }
+
+// host is a hypervisor with a description of its own.
+type host struct {
+	*memory.Hypervisor
+	is  domain.Host
+	err error
+}
+
+func (h *host) Host(context.Context) (domain.Host, error) { return h.is, h.err }
+
+func TestHostOf_Member(t *testing.T) {
+	node := &host{Hypervisor: memory.New("node"), is: domain.Host{Name: "node", KVM: true}}
+	inPod := &host{Hypervisor: memory.New("pod"), is: domain.Host{Name: "pod", KVMReason: "no device"}}
+	f := &fleet.Fleet{Node: node}
+	t.Cleanup(func() { _ = f.Close() })
+	if h, err := f.HostOf(t.Context(), "a"); !errors.Is(err, domain.ErrNoHypervisor) || !errors.Is(err, domain.ErrNotFound) {
+		t.Errorf("before its member has joined: %+v, %v", h, err)
+	}
+	f.Join(t.Context(), "a", inPod)
+	if h, err := f.HostOf(t.Context(), "a"); err != nil || h.Name != "pod" || h.KVM {
+		t.Errorf("%+v, %v", h, err)
+	}
+	inPod.is.KVM = true // it was given the device
+	if h, err := f.HostOf(t.Context(), "a"); err != nil || !h.KVM {
+		t.Errorf("an old answer: %+v, %v", h, err)
+	}
+	if h, err := f.Host(t.Context()); err != nil || h.Name != "node" {
+		t.Errorf("that of the node: %+v, %v", h, err)
+	}
+	inPod.err = domain.ErrDisconnected
+	if h, err := f.HostOf(t.Context(), "a"); !errors.Is(err, domain.ErrDisconnected) {
+		t.Errorf("the node's in place of its own: %+v, %v", h, err)
+	}
+}

@@ -18,7 +18,8 @@ import (
 // node says what the node of the daemon is and supports.
 type node struct{ *connection }
 
-// Host implements domain.Hypervisor. The answer is kept as long as the connection.
+// Host implements domain.Hypervisor. The answer is kept as long as the connection, but not that
+// libvirt offers no KVM: its device may be given to the daemon's user later.
 func (d *node) Host(ctx context.Context) (domain.Host, error) {
 	const op = "describe host"
 	if ctx.Err() != nil {
@@ -30,12 +31,13 @@ func (d *node) Host(ctx context.Context) (domain.Host, error) {
 	switch {
 	case s == nil:
 		return domain.Host{}, disconnected(op, "", why)
-	case known != nil:
+	case known != nil && known.KVMReason != notOffered:
 		return known.Clone(), nil
 	}
-	h, err := read(ctx, d.connection, op, "", func(c *virt.Connect) (domain.Host, error) {
-		h, err := describe(c)
-		if err != nil {
+	h, err := read(ctx, d.connection, op, "", func(c *virt.Connect) (h domain.Host, err error) {
+		if known != nil {
+			h = known.Clone()
+		} else if h, err = describe(c); err != nil {
 			return h, err
 		}
 		h.KVM, h.KVMReason = d.kvm(c, &h)
@@ -44,12 +46,13 @@ func (d *node) Host(ctx context.Context) (domain.Host, error) {
 	if err != nil {
 		return domain.Host{}, err
 	}
+	kept := h.Clone() // read without the lock
 	d.mu.Lock()
 	if d.current == s { // the next daemon may be another one
-		d.host = &h
+		d.host = &kept
 	}
 	d.mu.Unlock()
-	return h.Clone(), nil
+	return h, nil
 }
 
 // describe reads everything but KVM.
@@ -101,6 +104,9 @@ func version(v uint32) string {
 	return fmt.Sprintf("%d.%d.%d", v/1000000, v/1000%1000, v%1000)
 }
 
+// notOffered is the reason that can change.
+const notOffered = "libvirt offers no domains of type kvm"
+
 // kvm decides whether KVM can run a real guest, and returns the reason.
 func (d *node) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
 	switch d.opts.KVM {
@@ -113,7 +119,7 @@ func (d *node) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
 		return false, "the hypervisor is " + h.Hypervisor
 	}
 	if _, err := c.GetDomainCapabilities("", h.Arch, "", "kvm", 0); err != nil {
-		return false, "libvirt offers no domains of type kvm"
+		return false, notOffered
 	}
 	if h.Arch != "x86_64" && h.Arch != "i686" {
 		return true, "libvirt offers it"

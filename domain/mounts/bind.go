@@ -110,6 +110,11 @@ func look(dir *os.File, name string) (seen, error) {
 		return seen{}, err
 	}
 	defer f.Close()
+	return inspect(f)
+}
+
+// inspect returns what an open file is.
+func inspect(f *os.File) (seen, error) {
 	var (
 		out seen
 		stx unix.Statx_t
@@ -125,7 +130,7 @@ func look(dir *os.File, name string) (seen, error) {
 		return out, fmt.Errorf("mounts cannot be detected; use Linux 5.8 or later: %w", domain.ErrUnsupported)
 	}
 	out.mounted = stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
-	err = unix.Fstatfs(int(f.Fd()), &sfs)
+	err := unix.Fstatfs(int(f.Fd()), &sfs)
 	out.readOnly = sfs.Flags&unix.ST_RDONLY != 0
 	return out, err
 }

@@ -75,7 +75,10 @@ func beContainer(spec string) error {
 	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""), unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""))
 	for _, p := range parts[1:] {
 		from, to, _ := strings.Cut(p, ":")
-		err = errors.Join(err, os.MkdirAll(root+to, 0o755), unix.Mount(from, root+to, "", unix.MS_BIND|unix.MS_REC, ""))
+		if _, there := os.Lstat(root + to); there != nil {
+			err = errors.Join(err, os.MkdirAll(root+to, 0o755))
+		}
+		err = errors.Join(err, unix.Mount(from, root+to, "", unix.MS_BIND|unix.MS_REC, ""))
 	}
 	err = errors.Join(err, unix.Chdir(root), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), unix.Chdir("/"))
 	if err != nil {

@@ -14,10 +14,12 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Limits of the kernel for paths and names.
+// Limits for paths and names: of the kernel, and of attempts.
 const (
 	maxPath = 4095
 	maxName = 255
+	// maxRenamed bounds the attempts to open a path of which parts are renamed meanwhile.
+	maxRenamed = 32
 )
 
 // checkPath rejects a path that is not a sequence of plain names.
@@ -59,12 +61,15 @@ func openat(dir *os.File, path string, flags, resolve uint64) (*os.File, error) 
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o600
 	}
-	for {
+	for renamed := 0; ; {
 		fd, err := unix.Openat2(int(dir.Fd()), strings.TrimPrefix(path, "/"), &how)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a part of the path was renamed meanwhile
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN) && renamed < maxRenamed: // a part of the path was renamed meanwhile
+			renamed++
 			continue
 		}
 		return nil, explain(dir.Name(), path, err)
@@ -76,6 +81,8 @@ func explain(dir, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%s in %s does not exist: %w", path, dir, domain.ErrNotReady)
+	case errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("%s in %s is renamed all the time: %w", path, dir, domain.ErrNotReady)
 	case errors.Is(err, unix.ELOOP):
 		return fmt.Errorf("%s in %s contains a symbolic link: %w", path, dir, domain.ErrInvalid)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EEXIST):

@@ -3,13 +3,17 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // A tenant can replace what lies in a claim, or in a folder of a launcher Pod, at any moment: by a
@@ -35,9 +39,21 @@ const maxRenamed = 32
 // openIn opens the entry of that name in a folder without following a link, and without blocking on
 // another process.
 func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
+	return openBeneath(folder, name, flags, 0)
+}
+
+// openOwn does that for an entry that is no mount, but part of the folder's file system.
+func openOwn(folder *os.File, name string, flags uint64) (*os.File, error) {
+	return openBeneath(folder, name, flags, unix.RESOLVE_NO_XDEV)
+}
+
+func openBeneath(folder *os.File, name string, flags, resolve uint64) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Resolve: resolve | unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if flags&unix.O_PATH != 0 { // takes no others
+		how.Flags &^= unix.O_NONBLOCK | unix.O_NOCTTY
 	}
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = 0o600
@@ -59,37 +75,46 @@ func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
 	}
 }
 
-// openDisk opens an image that its tenant may replace, for reading: a regular file.
-func openDisk(path string) (*os.File, error) {
-	f, err := openTenants(path)
+// open opens a disk that its tenant may replace, for reading: a regular file, or a block device. The
+// path of a device that is not in a Pod is the administrator's, and may contain links.
+func (v volume) open(ctx context.Context, src *convert.DiskSource) (*os.File, error) {
+	kind, otherwise := uint32(unix.S_IFREG), errNotRegular
+	if src.Block {
+		kind, otherwise = unix.S_IFBLK, errNotBlock
+	}
+	f, err := v.opened(ctx, src)
 	if err != nil {
 		return nil, err
 	}
-	return isType(f, unix.S_IFREG, errNotRegular)
+	return isType(f, kind, otherwise)
 }
 
-// openDevice opens a block device for reading: one in a folder of a launcher Pod, or one whose path
-// is the administrator's and may contain links.
-func openDevice(path string, tenants bool) (f *os.File, err error) {
-	if tenants {
-		f, err = openTenants(path)
-	} else {
-		f, err = os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+func (v volume) opened(ctx context.Context, src *convert.DiskSource) (*os.File, error) {
+	if src.Block && src.Inside == "" {
+		return os.OpenFile(src.Path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return isType(f, unix.S_IFBLK, errNotBlock)
-}
-
-// openTenants opens a file that a tenant may replace, for reading.
-func openTenants(path string) (*os.File, error) {
-	folder, err := openFolder(path)
+	folder, err := v.folder(ctx, src)
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
-	return openIn(folder, filepath.Base(path), unix.O_RDONLY)
+	if v.inPod(src) {
+		return openOwn(folder, filepath.Base(src.Path), unix.O_RDONLY)
+	}
+	return openIn(folder, filepath.Base(src.Path), unix.O_RDONLY)
+}
+
+// folder opens the folder of a disk.
+func (v volume) folder(ctx context.Context, src *convert.DiskSource) (*os.File, error) {
+	if v.inPod(src) {
+		return v.pods.Folder(ctx, v.vmi, filepath.Dir(src.Path))
+	}
+	return openFolder(src.Path)
+}
+
+// inPod reports whether a disk is reached through the launcher Pod: it has no path on the node.
+func (v volume) inPod(src *convert.DiskSource) bool {
+	return v.pods != nil && src.Inside != "" && src.Inside == src.Path
 }
 
 // isType returns the file if it is of that type, and closes it otherwise.
@@ -115,4 +140,55 @@ func lengthOf(f *os.File) (int64, error) {
 		return 0, fmt.Errorf("workspace: size of %s: %w", f.Name(), err)
 	}
 	return n, nil
+}
+
+// appear makes a file, whole or not at all, where there is none of that name in the folder. The
+// leftovers of an earlier attempt are replaced. Files that others put under either name meanwhile
+// are neither written to nor linked.
+func appear(folder *os.File, name, tmp string, fill func(f *os.File) error) error {
+	dir := int(folder.Fd())
+	if err := unix.Unlinkat(dir, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", tmp, err)
+	}
+	f, err := openIn(folder, tmp, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(f.Close(), unix.Unlinkat(dir, tmp, 0)) }()
+	if err := fill(f); err != nil {
+		return err
+	}
+	// A link, unlike a rename, never replaces a file that was made meanwhile.
+	err = unix.Linkat(unix.AT_FDCWD, itself(f), dir, name, unix.AT_SYMLINK_FOLLOW)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("name the file %s: %w", name, err)
+	}
+	return nil
+}
+
+// maxCopied bounds the copy of a file: of an image's kernel, or of a disk that holds no data of the
+// guest yet.
+const maxCopied = 512 << 20
+
+// errTooLarge is the error of a file that is not copied.
+var errTooLarge = fmt.Errorf("larger than %d MiB", maxCopied>>20)
+
+// copyTo copies a file, of limited size, until ctx ends.
+func copyTo(ctx context.Context, to io.Writer, from io.Reader) error {
+	const piece = 1 << 20
+	for left := int64(maxCopied); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.CopyN(to, from, min(piece, left+1))
+		left -= n
+		switch {
+		case left < 0:
+			return errTooLarge
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }

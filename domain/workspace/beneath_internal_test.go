@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // TestOpenDisk_Leased: whoever owns a disk cannot keep the agent busy by a lease on it.
@@ -26,13 +28,13 @@ func TestOpenDisk_Leased(t *testing.T) {
 	// The signal of the lease's end would end this process.
 	signal.Ignore(unix.SIGIO)
 	defer signal.Reset(unix.SIGIO)
-	if f, err := openDisk(path); !errors.Is(err, unix.EAGAIN) {
+	if f, err := (volume{}).open(t.Context(), &convert.DiskSource{Path: path}); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("%v, %v, want EAGAIN", f, err)
 	}
 	if _, err := unix.FcntlInt(holder.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openDisk(path)
+	f, err := (volume{}).open(t.Context(), &convert.DiskSource{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -14,7 +15,7 @@ import (
 func (w *Workspace) containerDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	base, overlay := convert.DiskSource{Path: v.file(".base")}, v.file(".qcow2")
 	var err error
-	if w.Volumes != nil && w.Images == nil {
+	if w.Pods != nil || w.Volumes != nil && w.Images == nil {
 		base, err = w.mounted(ctx, v)
 	} else {
 		err = w.extractDisk(ctx, v, base.Path)
@@ -23,7 +24,7 @@ func (w *Workspace) containerDisk(ctx context.Context, v volume) (convert.DiskSo
 		return convert.DiskSource{}, err
 	}
 	base.ReadOnly = true
-	f, err := openDisk(base.Path)
+	f, err := v.open(ctx, &base)
 	if err != nil {
 		return convert.DiskSource{}, v.badImage("cannot read the image's disk", err)
 	}
@@ -65,8 +66,18 @@ func (w *Workspace) extractDisk(ctx context.Context, v volume, base string) erro
 	return nil
 }
 
-// mounted returns the disk of a containerDisk image that a container of the launcher Pod holds.
+// mounted returns the disk of a containerDisk image that the launcher Pod holds: as a volume, or in a
+// container.
 func (w *Workspace) mounted(ctx context.Context, v volume) (convert.DiskSource, error) {
+	if src, found, err := w.imageVolume(ctx, v); found {
+		if err != nil {
+			err = v.badImage("cannot read the image", err)
+		}
+		return src, err
+	}
+	if w.Volumes == nil {
+		return convert.DiskSource{}, v.badImage("its Pod has no volume for the image", domain.ErrNotReady)
+	}
 	src, err := w.Volumes.ContainerDisk(ctx, v.vmi, v.index)
 	if err != nil {
 		return convert.DiskSource{}, v.fault("containerDisk", "cannot mount the disk of its container", "check the container in the launcher Pod", err)

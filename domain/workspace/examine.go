@@ -35,7 +35,7 @@ func (v volume) examine(ctx context.Context, src *convert.DiskSource) error {
 	for at := src; at != nil; at = at.Backing {
 		f, seen := before[at.Path]
 		if !seen {
-			f, known = look(ctx, at), false
+			f, known = v.look(ctx, at), false
 		}
 		at.DirectIO, at.Preallocated, at.Sector = f.DirectIO, f.Preallocated, f.Sector
 		after = append(after, f)
@@ -78,9 +78,9 @@ func (v volume) note(all []finding) error {
 }
 
 // look examines an image. A capability that cannot be examined counts as missing.
-func look(ctx context.Context, src *convert.DiskSource) finding {
+func (v volume) look(ctx context.Context, src *convert.DiskSource) finding {
 	out := finding{Path: src.Path}
-	f, err := openSource(src)
+	f, err := v.open(ctx, src)
 	if err != nil {
 		return out
 	}
@@ -93,15 +93,6 @@ func look(ctx context.Context, src *convert.DiskSource) finding {
 	out.Sector = fileSectors(f)
 	out.Preallocated = isAllocated(ctx, f, src.Format)
 	return out
-}
-
-// openSource opens an image or a device. Only files in a folder of a launcher Pod have another path
-// inside.
-func openSource(src *convert.DiskSource) (*os.File, error) {
-	if src.Block {
-		return openDevice(src.Path, src.Inside != "")
-	}
-	return openDisk(src.Path)
 }
 
 // opensDirectly tries O_DIRECT, which some file systems refuse.

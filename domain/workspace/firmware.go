@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -45,8 +47,8 @@ var firmwareNames = map[string]struct{ secureBoot, plain, sev, snp, tdx, tdxSecu
 }
 
 // findFirmware looks for the UEFI images of an architecture. Directories come before
-// names: code and variables are of one build.
-func findFirmware(arch string, dirs []string) convert.Firmware {
+// names: code and variables are of one build. regular reports whether there is a regular file.
+func findFirmware(arch string, dirs []string, regular func(path string) bool) convert.Firmware {
 	names := firmwareNames[arch]
 	find := func(files firmwareFiles) convert.FirmwareImage {
 		for _, dir := range dirs {
@@ -69,8 +71,23 @@ func findFirmware(arch string, dirs []string) convert.Firmware {
 	}
 }
 
-// regular reports whether there is a regular file, following the links of distributions.
-func regular(path string) bool {
+// onNode reports whether the node has a regular file, following the links of distributions.
+func onNode(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular()
+}
+
+// inImage does the same in a launcher's image, by its root.
+func inImage(root *os.File) func(path string) bool {
+	return func(path string) bool {
+		fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		})
+		if err != nil {
+			return false
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+	}
 }

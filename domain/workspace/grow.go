@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // mebibyte is the unit in which disks grow.
@@ -20,8 +22,8 @@ const mebibyte = 1 << 20
 // it never becomes smaller. The image itself is changed only before the first start of the domain
 // on this node; the disk of a running domain is for the hypervisor to resize. A disk that others
 // may have open is left alone.
-func (v volume) grow(ctx context.Context, field, path string, capacity int64) (int64, error) {
-	disk, err := openDisk(path)
+func (v volume) grow(ctx context.Context, field string, src *convert.DiskSource, capacity int64) (int64, error) {
+	disk, err := v.open(ctx, src)
 	if err != nil {
 		return 0, v.fault(field, "cannot inspect the disk", "check its directory on the node", err)
 	}

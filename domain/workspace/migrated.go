@@ -4,7 +4,6 @@ package workspace
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -30,10 +29,8 @@ func (w *Workspace) Destinations(ctx context.Context, vmi *v1.VirtualMachineInst
 			logr.FromContextOrDiscard(ctx).Info("Locating the replacement claim of a volume failed, skipping", "volume", m.VolumeName, "cause", err.Error())
 			continue
 		}
-		src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
-		if !c.Block {
-			src.Path = filepath.Join(c.Path, diskImage)
-		}
+		src := volume{Volume: &v1.Volume{Name: m.VolumeName}, pods: w.Pods}.claimAt(c, diskImage)
+		src.Bytes = c.Bytes
 		out[m.VolumeName] = src
 	}
 	return out

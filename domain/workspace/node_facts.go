@@ -34,7 +34,16 @@ func (w nodeFacts) describe(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if dirs == nil {
 		dirs = defaultFirmwareDirs
 	}
-	f.Firmware = findFirmware(f.Arch, dirs)
+	installed := onNode
+	if w.Pods != nil {
+		root, err := w.Pods.Folder(ctx, vmi, "/")
+		if err != nil {
+			return &convert.Error{Object: objectName(vmi), Reason: "cannot look for firmware in its launcher", Err: err}
+		}
+		defer root.Close()
+		installed = inImage(root)
+	}
+	f.Firmware = findFirmware(f.Arch, dirs, installed)
 	cpu := vmi.Spec.Domain.CPU
 	if w.DedicatedCPUs == nil || cpu == nil || !cpu.DedicatedCPUPlacement {
 		return nil

@@ -4,6 +4,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -15,6 +16,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
 )
@@ -70,7 +73,7 @@ func imageFormat(f *os.File) (format string, size int64, err error) {
 // overlayOf makes a writable overlay of another image where there is none yet. The base image,
 // which a tenant may replace, is not opened for that: its size is given.
 func overlayOf(ctx context.Context, overlay string, base convert.DiskSource, length int64) error {
-	return qemuImgCreate(ctx, overlay, "-f", "qcow2", "-u", "-F", base.Format, "-b", base.Path, "", strconv.FormatInt(length, 10))
+	return qemuImgCreate(ctx, overlay, "-f", "qcow2", "-u", "-F", base.Format, "-b", cmp.Or(base.Inside, base.Path), "", strconv.FormatInt(length, 10))
 }
 
 // qemuImgCreate makes an image where there is none yet, whole or not at all. An empty argument
@@ -133,17 +136,25 @@ func qemuImgInfo(ctx context.Context, f *os.File, format string) (imageInfo, err
 	return info, err
 }
 
-// Size returns the bytes that the images hold together with their backing images, zero if one is no
-// file, or cannot be inspected. A file is as long as the data written to it.
-func Size(images []convert.DiskSource) int64 {
+// Size returns the bytes that the images of a VMI hold together with their backing images, zero if
+// one is no file, or cannot be inspected. A file is as long as the data written to it.
+func (w *Workspace) Size(ctx context.Context, vmi *v1.VirtualMachineInstance, images []convert.DiskSource) int64 {
+	v := volume{vmi: vmi, pods: w.Pods}
 	var sum int64
 	for i := range images {
 		for at := &images[i]; at != nil; at = at.Backing {
-			st, err := os.Lstat(at.Path)
-			if err != nil || !st.Mode().IsRegular() {
+			if at.Block {
 				return 0
 			}
-			sum += st.Size()
+			f, err := v.open(ctx, at)
+			if err != nil {
+				return 0
+			}
+			n, err := lengthOf(f)
+			if err = errors.Join(err, f.Close()); err != nil {
+				return 0
+			}
+			sum += n
 		}
 	}
 	return sum

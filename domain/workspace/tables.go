@@ -23,10 +23,10 @@ func (w generated) tables(ctx context.Context, v volume) (string, error) {
 		return "", nil
 	}
 	dir := v.file(".tables")
-	if exists(dir) {
-		return dir, nil
-	}
 	const field = "secret.secretName"
+	if exists(dir) {
+		return w.publishedTables(ctx, v, dir, wanted)
+	}
 	files, err := w.configFiles(ctx, v.vmi.Namespace, objectRef{name: v.Secret.SecretName}, v.blame(field))
 	if err != nil {
 		return "", err
@@ -42,7 +42,21 @@ func (w generated) tables(ctx context.Context, v volume) (string, error) {
 	if err := writeDir(dir, tables); err != nil {
 		return "", v.fault(field, "cannot write the ACPI tables", "check the space on the node", err)
 	}
-	return dir, nil
+	return w.publishedTables(ctx, v, dir, wanted)
+}
+
+// publishedTables makes the tables in a directory visible to the hypervisor, and returns the path
+// that it has for the directory.
+func (w generated) publishedTables(ctx context.Context, v volume, dir string, names []string) (string, error) {
+	visible := dir
+	for _, name := range names {
+		path, err := w.publish(ctx, v.vmi, filepath.Join(dir, name))
+		if err != nil {
+			return "", v.fault("secret.secretName", "cannot put the ACPI tables into the launcher Pod", "check the space on the node", err)
+		}
+		visible = filepath.Dir(path)
+	}
+	return visible, nil
 }
 
 // acpiTables returns the files of the volume that the VMI's firmware refers to

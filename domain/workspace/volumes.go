@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -31,6 +31,7 @@ type volume struct {
 	vmi   *v1.VirtualMachineInstance
 	index int
 	dir   string
+	pods  Pods // nil unless the disks are in launcher Pods
 }
 
 // fault builds the error for a field below this volume.
@@ -76,23 +77,26 @@ func (v volume) ran() bool {
 	return v.vmi.Status.Phase == v1.Running && !v.replacement()
 }
 
-// image makes sure that the disk of the volume is a regular file, and creates one of that size if
-// there is none yet. A link is not followed: a tenant with write access to the folder could point
-// it to any file of the node.
-func (v volume) image(field, path string, bytes int64, shared bool) error {
-	f, err := openDisk(path)
+// image makes sure that the disk of the volume is a regular file of its hypervisor, and creates one
+// of that size if there is none yet. A link is not followed: a tenant with write access to the
+// folder could point it to any file of the node.
+func (v volume) image(ctx context.Context, field string, src *convert.DiskSource, bytes int64) error {
+	f, err := v.open(ctx, src)
 	switch {
 	case errors.Is(err, errNotRegular):
-		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "replace it with the disk itself", nil)
+		return v.fault(field, fmt.Sprintf("%q is not a regular file", src.Path), "replace it with the disk itself", nil)
 	case err == nil:
-		return f.Close()
+		if err := errors.Join(v.give(src, f), f.Close()); err != nil {
+			return v.fault(field, "cannot give the disk to the launcher", "check the owner of the disk, and its storage", err)
+		}
+		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return v.fault(field, "cannot inspect the disk", "check its directory on the node", err)
-	case shared && v.ran():
-		return v.fault(field, fmt.Sprintf("%q is declared as shared by all nodes, but does not exist on this node", path),
+	case src.Shared && v.ran():
+		return v.fault(field, fmt.Sprintf("%q is declared as shared by all nodes, but does not exist on this node", src.Path),
 			"mount the same file system on every node", nil)
 	}
-	if err := sparse(path, bytes, string(v.vmi.UID)); err != nil {
+	if err := v.sparse(ctx, src, bytes); err != nil {
 		return v.fault(field, "cannot create the disk", "check capacity and directory", err)
 	}
 	return nil
@@ -105,7 +109,7 @@ var kinds = []struct {
 	applies func(*v1.Volume) bool
 	locate  func(context.Context, *Workspace, volume) (convert.DiskSource, error)
 }{
-	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(_ context.Context, w *Workspace, v volume) (convert.DiskSource, error) { return w.hostDisk(v) }},
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, located((*Workspace).hostDisk)},
 	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
 		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
 	}},
@@ -139,7 +143,7 @@ func generates(by func(generated, context.Context, volume) (convert.DiskSource, 
 // adds their paths to the facts.
 func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
 	for i := range vmi.Spec.Volumes {
-		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: f.Dir}
+		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: w.Dir(vmi.UID), pods: w.Pods}
 		src, err := w.volume(ctx, v)
 		if err != nil {
 			return err
@@ -158,9 +162,14 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 			f.SecretDirs[v.Name] = dir
 		}
 	}
-	var err error
-	f.Ignition, err = ignition(vmi, f.Dir)
-	return err
+	data, err := ignition(vmi, w.Dir(vmi.UID))
+	if err != nil || data == "" {
+		return err
+	}
+	if f.Ignition, err = w.publish(ctx, vmi, data); err != nil {
+		return fmt.Errorf("workspace: data for Ignition: %w", err)
+	}
+	return nil
 }
 
 // volume locates, or makes, the data of a volume and examines its capabilities. A volume that needs
@@ -180,6 +189,9 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 			continue
 		}
 		src, err := k.locate(ctx, w, v)
+		if err == nil && src.Path != "" {
+			err = w.published(ctx, v, &src)
+		}
 		if err == nil && src.Path != "" {
 			err = v.examine(ctx, &src)
 		}
@@ -211,14 +223,9 @@ func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
 		return src
 	}
 	c, err := w.locate(ctx, v, "", name)
-	src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
-	switch {
-	case err != nil:
-	case c.Block:
-		_, err = v.device("", src.Path)
-	default:
-		src.Path = filepath.Join(c.Path, diskImage)
-		_, err = v.present("", src.Path)
+	src := v.claimAt(c, diskImage)
+	if err == nil {
+		_, err = v.present(ctx, "", &src)
 	}
 	if err != nil {
 		return convert.DiskSource{}
@@ -234,18 +241,24 @@ func (v volume) attached() bool {
 	})
 }
 
-func (w *Workspace) hostDisk(v volume) (convert.DiskSource, error) {
+func (w *Workspace) hostDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	h := v.HostDisk
 	if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
 		return convert.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", h.Path),
 			"set the full path of the disk file on the node", nil)
 	}
-	src := convert.DiskSource{Path: h.Path, Format: "raw", Shared: h.Shared != nil && *h.Shared}
-	if h.Type != v1.HostDiskExistsOrCreate && !exists(h.Path) {
-		return src, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
-			"create it, or use type DiskOrCreate with a capacity", nil)
+	src := v.claimAt(Claim{Path: filepath.Dir(h.Path), Shared: isSet(h.Shared)}, filepath.Base(h.Path))
+	if h.Type != v1.HostDiskExistsOrCreate {
+		f, err := v.open(ctx, &src)
+		if errors.Is(err, fs.ErrNotExist) {
+			return src, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
+				"create it, or use type DiskOrCreate with a capacity", nil)
+		}
+		if err == nil {
+			_ = f.Close() // nothing was written
+		}
 	}
-	return src, v.image("hostDisk.path", h.Path, h.Capacity.Value(), src.Shared)
+	return src, v.image(ctx, "hostDisk.path", &src, h.Capacity.Value())
 }
 
 // locate finds the data of a claim.
@@ -266,16 +279,15 @@ func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (co
 	if err != nil {
 		return convert.DiskSource{}, err
 	}
-	src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
+	src := v.claimAt(c, diskImage)
 	if c.Block {
-		src.Bytes, err = v.device(field, c.Path)
+		src.Bytes, err = v.present(ctx, field, &src)
 		return src, err
 	}
-	src.Path = filepath.Join(c.Path, diskImage)
-	if err := v.image(field, src.Path, v.usable(c.Bytes), c.Shared); err != nil {
+	if err := v.image(ctx, field, &src, v.usable(c.Bytes)); err != nil {
 		return src, err
 	}
-	src.Bytes, err = v.grow(ctx, field, src.Path, c.Bytes)
+	src.Bytes, err = v.grow(ctx, field, &src, c.Bytes)
 	return src, err
 }
 
@@ -289,14 +301,9 @@ func (w *Workspace) ephemeral(ctx context.Context, v volume) (convert.DiskSource
 	if err != nil {
 		return convert.DiskSource{}, err
 	}
-	base := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, ReadOnly: true, Shared: c.Shared}
-	var bytes int64
-	if c.Block {
-		bytes, err = v.device(field, base.Path)
-	} else {
-		base.Path = filepath.Join(c.Path, diskImage)
-		bytes, err = v.present(field, base.Path)
-	}
+	base := v.claimAt(c, diskImage)
+	base.ReadOnly = true
+	bytes, err := v.present(ctx, field, &base)
 	if err != nil {
 		return convert.DiskSource{}, err
 	}
@@ -307,26 +314,23 @@ func (w *Workspace) ephemeral(ctx context.Context, v volume) (convert.DiskSource
 	return convert.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
 }
 
-// present makes sure that there is a disk, and returns its size in bytes.
-func (v volume) present(field, path string) (int64, error) {
-	f, err := openDisk(path)
+// present makes sure that there is a disk, or a device, and returns its size in bytes.
+func (v volume) present(ctx context.Context, field string, src *convert.DiskSource) (int64, error) {
+	f, err := v.open(ctx, src)
 	switch {
+	case err != nil && src.Block:
+		return 0, v.fault(field, fmt.Sprintf("%q is not a block device", src.Path), "attach the volume to the node", err)
 	case errors.Is(err, errNotRegular):
-		return 0, v.fault(field, fmt.Sprintf("%q is not a regular file", path), "replace it with the disk itself", nil)
+		return 0, v.fault(field, fmt.Sprintf("%q is not a regular file", src.Path), "replace it with the disk itself", nil)
 	case err != nil:
-		return 0, v.fault(field, fmt.Sprintf("cannot inspect %q", path), "write a disk to the claim first", err)
+		return 0, v.fault(field, fmt.Sprintf("cannot inspect %q", src.Path), "write a disk to the claim first", err)
 	}
 	defer f.Close()
-	return lengthOf(f)
-}
-
-// device makes sure that there is a block device, and returns its size in bytes.
-func (v volume) device(field, path string) (int64, error) {
-	f, err := openDevice(path, false)
-	if err != nil {
-		return 0, v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
+	if !src.Block {
+		if err := v.give(src, f); err != nil {
+			return 0, v.fault(field, "cannot give the disk to the launcher", "check the owner of the disk, and its storage", err)
+		}
 	}
-	defer f.Close()
 	return lengthOf(f)
 }
 
@@ -343,33 +347,28 @@ func (w *Workspace) emptyDisk(ctx context.Context, v volume) (convert.DiskSource
 }
 
 // sparse makes a raw disk of that size where there is none yet. It appears under its name as a
-// whole, so that a crash leaves no partial disk; leftovers of the same maker are replaced. Files
-// that others put under either name meanwhile are neither written to nor linked.
-func sparse(path string, bytes int64, maker string) error {
+// whole, so that a crash leaves no partial disk.
+func (v volume) sparse(ctx context.Context, src *convert.DiskSource, bytes int64) error {
 	if bytes <= 0 {
 		return errors.New("the size of the disk is unknown")
 	}
-	folder, err := openFolder(path)
+	folder, err := v.folder(ctx, src)
 	if err != nil {
 		return err
 	}
 	defer folder.Close()
-	dir, tmp := int(folder.Fd()), ".new-disk-"+maker
-	if err := unix.Unlinkat(dir, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	return appear(folder, filepath.Base(src.Path), ".new-disk-"+string(v.vmi.UID), func(f *os.File) error {
+		if err := f.Truncate(bytes); err != nil {
+			return err
+		}
+		return v.give(src, f)
+	})
+}
+
+// give makes a disk that is in the launcher Pod its hypervisor's.
+func (v volume) give(src *convert.DiskSource, f *os.File) error {
+	if !v.inPod(src) {
+		return nil
 	}
-	f, err := openIn(folder, tmp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = errors.Join(f.Close(), unix.Unlinkat(dir, tmp, 0)) }()
-	if err := f.Truncate(bytes); err != nil {
-		return err
-	}
-	// A link, unlike a rename, never replaces a disk that was made meanwhile.
-	err = unix.Linkat(unix.AT_FDCWD, itself(f), dir, filepath.Base(path), unix.AT_SYMLINK_FOLLOW)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return v.pods.Give(f)
 }

@@ -82,6 +82,10 @@ type Workspace struct {
 	// Volumes gives access to disks that Pods hold for VMIs: hotplugged volumes, and, without
 	// Images, images. Nil means that images come from Images and hotplugged volumes from Claims.
 	Volumes Volumes
+	// Pods reaches launcher Pods, each with the hypervisor of one VMI: its files are put there, and
+	// claims and images are those of the Pod. Nil means that the hypervisor sees Root, and the
+	// node's other files, at the same paths.
+	Pods Pods
 	// Devices lets guests open their devices; nil means that access is not restricted.
 	Devices Devices
 	// Networks prepares VMI networks; nil means that the hypervisor connects all of them to Bridge,
@@ -113,7 +117,7 @@ func checkUID(uid types.UID) error {
 // the object, not the node, is the cause.
 func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host) (convert.Facts, error) {
 	f := convert.Facts{
-		Dir: w.Dir(vmi.UID), Arch: host.Arch, Emulator: host.Emulator,
+		Arch: host.Arch, Emulator: host.Emulator,
 		Bridges: map[string]string{}, Disks: map[string]convert.DiskSource{},
 	}
 	err := checkUID(vmi.UID)
@@ -133,13 +137,13 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := w.owners.note(w.Root, vmi); err != nil {
 		return f, err
 	}
-	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
-		return f, fmt.Errorf("workspace: directory of the VMI: %w", err)
+	if f.Dir, err = w.visible(ctx, vmi); err != nil {
+		return f, err
 	}
 	if err := (attached{w}).networks(ctx, vmi, &f); err != nil {
 		return f, err
 	}
-	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
+	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi); err != nil {
 		return f, err
 	}
 	err = w.volumes(ctx, vmi, &f)
@@ -193,7 +197,7 @@ func (w *Workspace) emulation(ctx context.Context, host domain.Host) (bool, erro
 }
 
 // kernel extracts kernel and initrd of a VMI that boots a kernel directly.
-func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, dir string) (kernel, initrd string, err error) {
+func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance) (kernel, initrd string, err error) {
 	fw := vmi.Spec.Domain.Firmware
 	if fw == nil || fw.KernelBoot == nil || fw.KernelBoot.Container == nil {
 		return "", "", nil
@@ -206,17 +210,48 @@ func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		if file.path == "" {
 			continue
 		}
-		dst := filepath.Join(dir, file.name)
-		if err := w.extract(ctx, c.Image, file.path, dst); err != nil {
+		if *file.to, err = w.bootFile(ctx, vmi, file.path, filepath.Join(w.Dir(vmi.UID), file.name)); err != nil {
 			return "", "", &convert.Error{
 				Object: objectName(vmi), Field: "spec.domain.firmware.kernelBoot.container." + file.field,
 				Reason: fmt.Sprintf("cannot extract %q from image %q", file.path, c.Image), Err: err,
 				Remedy: "make the image available on the node, or correct image and path",
 			}
 		}
-		*file.to = dst
 	}
 	return kernel, initrd, nil
+}
+
+// bootFile extracts a file from the image of the kernel, once, and returns the path that the
+// hypervisor has for it.
+func (w *Workspace) bootFile(ctx context.Context, vmi *v1.VirtualMachineInstance, file, dst string) (string, error) {
+	var err error
+	switch {
+	case w.Pods == nil:
+		err = w.extract(ctx, vmi.Spec.Domain.Firmware.KernelBoot.Container.Image, file, dst)
+	case !exists(dst):
+		err = w.fetch(ctx, vmi, file, dst)
+	}
+	if err != nil {
+		return "", err
+	}
+	return w.publish(ctx, vmi, dst)
+}
+
+// fetch copies a file from the container or the volume that the Pod has for the image of the kernel.
+func (w *Workspace) fetch(ctx context.Context, vmi *v1.VirtualMachineInstance, file, dst string) error {
+	from, err := w.Pods.Kernel(ctx, vmi, file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(dst+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(copyTo(ctx, to, from), to.Close()); err != nil {
+		return errors.Join(err, os.Remove(to.Name()))
+	}
+	return os.Rename(to.Name(), dst)
 }
 
 // extract extracts a file from an image once.
