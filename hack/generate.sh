@@ -13,8 +13,8 @@ paths=(
 )
 
 # The packages of the controller, and those of the node agent: their markers (+kubebuilder:rbac) define their rights.
-controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert)
-node=(./domain/... ./refdaemon/guarded)
+controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority)
+node=(./domain/... ./refdaemon/guarded ./refdaemon/nodecert)
 
 # roles DIR
 roles() {

@@ -72,6 +72,7 @@ func runController(ctx context.Context, config *configfile.ControllerConfigurati
 		&corev1.Pod{}:                {Transform: templatectrl.TrimPod},
 		&v1.VirtualMachineInstance{}: {Transform: templatectrl.TrimVMI},
 	}
+	cacheRequests(o.process.cached)
 	return o.run(ctx, o.add)
 }
 
@@ -84,6 +85,7 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addUpdate,
 		o.addAdmission,
 		o.addEvictions,
+		o.addCertificates,
 		o.addConfiguration,
 		o.addSight,
 	} {

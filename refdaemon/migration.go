@@ -4,14 +4,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 	"github.com/virtloom/virtloom/domain/transport"
+	"github.com/virtloom/virtloom/refdaemon/nodecert"
 )
 
 // transport returns the transport of migrations between nodes, which runs with the manager.
@@ -21,18 +25,32 @@ func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (transport.T
 		InsecureSharedHypervisor: o.config.Migration.InsecureSharedHypervisor, Drain: o.config.Drain.Duration,
 		Sockets: migrationSockets(hv), Log: ctrl.Log.WithName("migration-proxy"),
 	}
-	if !o.config.Migration.Insecure {
-		files, err := migrationproxy.ReadFiles(o.config.Migration.Cert, o.config.Migration.Key, o.config.Migration.CA, p.Log)
-		if err != nil {
-			return nil, err
-		}
-		p.Certificates = files
+	var err error
+	if p.Certificates, err = o.certificates(mgr, p.Log); err != nil {
+		return nil, err
 	}
 	proxy, err := migrationproxy.New(p)
 	if err != nil {
 		return nil, err
 	}
 	return proxy, mgr.Add(proxy)
+}
+
+// certificates returns those of the node: requested from the controller, or in files; nil if migrations are insecure.
+func (o *node) certificates(mgr manager.Manager, log logr.Logger) (migrationproxy.Certificates, error) {
+	m := &o.config.Migration
+	switch {
+	case m.Insecure:
+		return nil, nil
+	case m.Authorities == "":
+		return migrationproxy.ReadFiles(m.Cert, m.Key, m.CA, log)
+	}
+	c, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("request the node's certificate: %w", err)
+	}
+	k := &nodecert.Keeper{NodeName: o.config.NodeName, Client: c, Authorities: keyOf(m.Authorities)}
+	return k, errors.Join(mgr.Add(k), mgr.AddReadyzCheck("certificate", k.Check))
 }
 
 // migrationSockets returns the lookup of a migration's sockets by domain name.

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -27,6 +30,12 @@ import (
 // endGrace is the grace period of the agent's runnables, migrations not included: one call to the
 // hypervisor and the write of its result, or of that of an aborted migration.
 const endGrace = 2 * domainctrl.DefaultCallTimeout
+
+// hypervisorWithin bounds the wait for the node's hypervisor to begin, tried every hypervisorEvery.
+const (
+	hypervisorWithin = 45 * time.Second
+	hypervisorEvery  = 500 * time.Millisecond
+)
 
 // node is what "refdaemon node" runs.
 type node struct {
@@ -141,9 +150,20 @@ func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {
 	if strings.HasPrefix(o.config.Hypervisor, configfile.MemoryScheme) {
 		return memory.New(o.config.NodeName), nil
 	}
-	hv, err := libvirt.Open(ctx, o.config.Hypervisor, libvirt.Options{MigrationDir: o.config.Migration.Dir})
+	var (
+		hv   *libvirt.Driver
+		last error
+	)
+	// The daemon may begin together with this agent, in the container beside it.
+	err := wait.PollUntilContextTimeout(ctx, hypervisorEvery, hypervisorWithin, true, func(ctx context.Context) (bool, error) {
+		hv, last = libvirt.Open(ctx, o.config.Hypervisor, libvirt.Options{MigrationDir: o.config.Migration.Dir})
+		if errors.Is(last, domain.ErrUnsupported) || errors.Is(last, domain.ErrInvalid) {
+			return false, last
+		}
+		return last == nil, nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open hypervisor %q: %w", o.config.Hypervisor, err)
+		return nil, fmt.Errorf("open hypervisor %q: %w", o.config.Hypervisor, cmp.Or(last, err))
 	}
 	return hv, nil
 }

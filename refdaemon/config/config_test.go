@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,12 +111,19 @@ func workloads(t *testing.T, all []*unstructured.Unstructured) map[string]*workl
 		found["node"] = &workload{d.Namespace, d.Name, d.Spec.Template}
 	}
 	for name, w := range found {
-		if n := len(w.pod.Spec.Containers) + len(w.pod.Spec.InitContainers); n != 1 || w.container().Name != name {
-			t.Fatalf("%s: %d containers, of which the first is %s", name, n, w.container().Name)
+		var names []string
+		for i := range w.pod.Spec.Containers {
+			names = append(names, w.pod.Spec.Containers[i].Name)
+		}
+		if want := beside[name]; len(w.pod.Spec.InitContainers) != 0 || !slices.Equal(names, append([]string{name}, want...)) {
+			t.Fatalf("%s: containers %v", name, names)
 		}
 	}
 	return found
 }
+
+// beside are the containers beside those of the daemons.
+var beside = map[string][]string{"node": {"hypervisor"}}
 
 // folded returns a value of an object with any white space in its texts as one blank: kustomize writes folded expressions of
 // several lines with more line breaks than it has read.
@@ -259,5 +267,10 @@ func TestImages_Buildable(t *testing.T) {
 		if want := "localhost/virtloom-" + name + ":dev"; w.container().Image != want {
 			t.Errorf("%s runs %s, want %s", name, w.container().Image, want)
 		}
+	}
+	all := workloads(t, objects(t, "default"))
+	launcher := flag(t, all["controller"], "launcher-image")
+	if got := all["node"].pod.Spec.Containers[1].Image; got != launcher {
+		t.Errorf("launchers run %s, but their node is judged by %s", launcher, got)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/virtloom/virtloom/refdaemon/authority"
 )
 
 // made by others, and said so in the manifests.
@@ -112,17 +114,19 @@ func TestMounts_HaveVolumes(t *testing.T) {
 			var volumes, mounts []string
 			for _, v := range w.pod.Spec.Volumes {
 				volumes = append(volumes, v.Name)
-				// Paths that are passed to libvirt and QEMU on the node must be the same in the container.
+				// The agent finds files of the node at the path that they have there.
 				if h := v.HostPath; h != nil && !slices.ContainsFunc(w.container().VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name && m.MountPath == h.Path }) {
 					t.Errorf("%s: %s of the node is mounted elsewhere", name, h.Path)
 				}
 			}
-			for _, m := range w.container().VolumeMounts {
-				mounts = append(mounts, m.Name)
+			for i := range w.pod.Spec.Containers {
+				for _, m := range w.pod.Spec.Containers[i].VolumeMounts {
+					mounts = append(mounts, m.Name)
+				}
 			}
 			slices.Sort(volumes)
 			slices.Sort(mounts)
-			if !slices.Equal(volumes, mounts) {
+			if !slices.Equal(volumes, slices.Compact(mounts)) {
 				t.Errorf("%s: volumes %v, mounts %v", name, volumes, mounts)
 			}
 		}
@@ -145,6 +149,16 @@ func TestNodeAgent_PathsMounted(t *testing.T) {
 	}
 }
 
+// TestNodeAgent_NothingByHand finds files of the node that neither the kubelet nor the agent makes.
+func TestNodeAgent_NothingByHand(t *testing.T) {
+	kubelets := []string{"/dev", "/var/lib/kubelet/pods", "/var/lib/kubelet/device-plugins"}
+	for _, v := range workloads(t, objects(t, "default"))["node"].pod.Spec.Volumes {
+		if h := v.HostPath; h != nil && !slices.Contains(kubelets, h.Path) && (h.Type == nil || *h.Type != corev1.HostPathDirectoryOrCreate) {
+			t.Errorf("somebody has to make %s on every node", h.Path)
+		}
+	}
+}
+
 // TestRules_NoWildcards looks at every rule of what is installed.
 func TestRules_NoWildcards(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
@@ -161,12 +175,13 @@ func TestRules_NoWildcards(t *testing.T) {
 				if slices.Contains(slices.Concat(r.APIGroups, r.Resources, r.Verbs, r.NonResourceURLs), "*") {
 					t.Errorf("%s: %+v allows everything", name, r)
 				}
-				if slices.ContainsFunc(r.Verbs, func(v string) bool { return slices.Contains(powers, v) }) {
+				signs := name == "virtloom-controller" && slices.Equal(r.Resources, []string{"signers"}) && slices.Equal(r.ResourceNames, []string{authority.SignerName})
+				if !signs && slices.ContainsFunc(r.Verbs, func(v string) bool { return slices.Contains(powers, v) }) {
 					t.Errorf("%s: %+v gives more than it says", name, r)
 				}
-				// One without a binding, and that of the webhooks' certificate.
+				// One without a binding, and those of the controller's certificates.
 				unbound := name == "virtloom-node-secrets" && slices.Equal(r.Verbs, []string{"get"})
-				own := name == "in virtloom-system" && slices.Equal(r.ResourceNames, []string{"virtloom-webhook-serving"})
+				own := name == "in virtloom-system" && len(r.ResourceNames) == 1 && slices.Contains([]string{"virtloom-webhook-serving", "virtloom-node-authority"}, r.ResourceNames[0])
 				if slices.Contains(r.Resources, "secrets") && !unbound && !own {
 					t.Errorf("%s: %+v is about Secrets", name, r)
 				}

@@ -72,6 +72,8 @@ func (w *world) testRights(t *testing.T) {
 		"virtloom-system:virtloom-controller create tokenreviews", "virtloom-system:virtloom-controller create subjectaccessreviews",
 		"virtloom-system:virtloom-controller update secrets", "virtloom-system:virtloom-controller patch mutatingwebhookconfigurations",
 		"virtloom-system:virtloom-controller patch validatingwebhookconfigurations",
+		"virtloom-system:virtloom-controller update configmaps", "virtloom-system:virtloom-controller update certificatesigningrequests/approval",
+		"virtloom-system:virtloom-controller update certificatesigningrequests/status", "virtloom-node:virtloom-node create certificatesigningrequests",
 		"virtloom-node:virtloom-node create tokenreviews", "virtloom-node:virtloom-node create subjectaccessreviews",
 	} {
 		if allowed[what] == 0 {
@@ -95,8 +97,7 @@ func (w *world) daemons(t *testing.T) []*daemon {
 		must(t, err)
 		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 		programs = append(programs, w.run(t, "node", &pods[i],
-			"--hypervisor=memory:", "--launchers=", "--cgroups=", "--device-plugins=", "--state-dir="+dir+"/state", "--migration-dir="+dir+"/moves",
-			"--insecure-migration", "--migration-cert=", "--migration-key=", "--migration-ca="))
+			"--hypervisor=memory:", "--launchers=", "--cgroups=", "--device-plugins=", "--state-dir="+dir+"/state", "--migration-dir="+dir+"/moves"))
 	}
 	return programs
 }

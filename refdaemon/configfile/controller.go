@@ -52,6 +52,8 @@ type ControllerConfiguration struct {
 	AdditionalLauncherAnnotationsSync []string `json:"additionalLauncherAnnotationsSync"`
 	// Webhooks configures the admission webhooks.
 	Webhooks Webhooks `json:"webhooks"`
+	// NodeCertificates configures the authority that signs the certificates of node agents.
+	NodeCertificates NodeCertificates `json:"nodeCertificates"`
 	// Migrations holds the migration settings that KubeVirt's configuration has no field for.
 	Migrations Migrations `json:"migrations"`
 }
@@ -127,6 +129,7 @@ func NewController() *ControllerConfiguration {
 		NodeSilentAfter:   metav1.Duration{Duration: vmi.DefaultSilentAfter},
 		OutOfServiceTaint: true,
 		Webhooks:          Webhooks{Address: off, CertLifetime: metav1.Duration{Duration: defaultCertLifetime}},
+		NodeCertificates:  newNodeCertificates(),
 		Migrations: Migrations{
 			InboundPerNode: 2, AgeAfter: metav1.Duration{Duration: 10 * time.Minute}, PendingTimeout: metav1.Duration{Duration: 24 * time.Hour},
 			Cooldown: metav1.Duration{Duration: 5 * time.Minute}, Evacuate: true, UpdateWorkloads: true,
@@ -155,7 +158,7 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("webhooks.certSecret", "webhook-cert-secret", "`NAMESPACE/NAME` of the Secret for the certificate of --webhook-address, which is issued, trusted by the API server and rotated without --webhook-cert-dir", text(&w.CertSecret)),
 		option("webhooks.certLifetime", "webhook-cert-lifetime", "`time` for which certificates in --webhook-cert-secret are valid; they are rotated when a third of it is left", duration(&w.CertLifetime)),
 		option("webhooks.trust", "webhook-trust", "`user`, or group:NAME, who may write reserved fields of VMIs, besides virtloom's and KubeVirt's own accounts; may be given several times", &list{to: &w.Trust}),
-	), c.Migrations.options()...)
+	), append(c.NodeCertificates.options(), c.Migrations.options()...)...)
 }
 
 // Observed returns the options that observers of a controller need as well: the access
@@ -207,6 +210,7 @@ func (c *ControllerConfiguration) Validate() field.ErrorList {
 	errs = append(errs, keys(field.NewPath("additionalLauncherLabelsSync"), c.AdditionalLauncherLabelsSync)...)
 	errs = append(errs, keys(field.NewPath("additionalLauncherAnnotationsSync"), c.AdditionalLauncherAnnotationsSync)...)
 	errs = append(errs, c.Webhooks.validate(field.NewPath("webhooks"))...)
+	errs = append(errs, c.NodeCertificates.validate(field.NewPath("nodeCertificates"))...)
 	return append(errs, c.Migrations.validate(field.NewPath("migrations"))...)
 }
 

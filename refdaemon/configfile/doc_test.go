@@ -20,7 +20,7 @@ import (
 func source(t *testing.T) []*ast.File {
 	t.Helper()
 	var files []*ast.File
-	for _, name := range []string{"doc.go", "daemon.go", "controller.go", "webhooks.go", "node.go"} {
+	for _, name := range []string{"doc.go", "daemon.go", "controller.go", "webhooks.go", "certificates.go", "node.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

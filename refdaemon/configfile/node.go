@@ -83,9 +83,14 @@ type NodeConfiguration struct {
 	Migration NodeMigration `json:"migration"`
 }
 
-// NodeMigration configures the transport of migrations: mutual TLS with three
-// certificate files, or plain TCP.
+// NodeMigration configures the transport of migrations: mutual TLS with a certificate that the agent
+// requests, or with three certificate files, or plain TCP.
 type NodeMigration struct {
+	// Authorities is NAMESPACE/NAME of the ConfigMap in which the controller publishes the authorities of node
+	// agents. The agent then requests its certificate from the controller, with the token of its Pod, and keeps
+	// it current; without files. Default none.
+	// Takes effect at the next start.
+	Authorities string `json:"authorities"`
 	// Cert is a file with the certificate that the node presents to others, with the node's name as
 	// DNS name; reloaded when it changes.
 	// Takes effect at the next start.
@@ -142,6 +147,7 @@ func (c *NodeConfiguration) Options() []Option {
 		option("heartbeat", "heartbeat", "minimum `time` between two heartbeats of this node", duration(&c.Heartbeat)),
 		option("progressEvery", "progress-every", "minimum `time` between two progress reports of a live migration", duration(&c.ProgressEvery)),
 		option("drain", "drain", "`time` for which a terminating agent continues migrations under way before it aborts them; the Pod's grace period must be a minute longer", duration(&c.Drain)),
+		option("migration.authorities", "migration-authorities", "`NAMESPACE/NAME` of the ConfigMap with the authorities of node agents that the controller publishes: this agent requests its certificate from the controller, with the token of its Pod, and needs no files", text(&m.Authorities)),
 		option("migration.cert", "migration-cert", "`file` with the certificate that this node presents to others, with the node's name as DNS name; reloaded when it changes", text(&m.Cert)),
 		option("migration.key", "migration-key", "`file` with its private key", text(&m.Key)),
 		option("migration.ca", "migration-ca", "`file` with the certificates of the authorities that other nodes' certificates are verified by", text(&m.CA)),
@@ -204,20 +210,35 @@ func (c *NodeConfiguration) validateTimes() field.ErrorList {
 
 func (m *NodeMigration) validate(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if m.Insecure && m.Cert+m.Key+m.CA != "" {
+	if m.Insecure && m.Cert+m.Key+m.CA+m.Authorities != "" {
 		errs = append(errs, field.Forbidden(at.Child("insecure"),
-			"and certificates exclude each other: leave out migration.cert, key and ca (--migration-cert, --migration-key, --migration-ca), or it"))
+			"and certificates exclude each other: leave out migration.cert, key, ca and authorities (--migration-cert, --migration-key, --migration-ca, --migration-authorities), or it"))
+	}
+	if m.Authorities != "" {
+		errs = append(errs, m.validateRequest(at.Child("authorities"))...)
 	}
 	for _, f := range []struct{ name, file, is string }{
 		{"cert", m.Cert, "the certificate that this node presents to others"}, {"key", m.Key, "its private key"}, {"ca", m.CA, "the authorities of other nodes' certificates"},
 	} {
-		if !m.Insecure && f.file == "" {
+		if !m.Insecure && m.Authorities == "" && f.file == "" {
 			errs = append(errs, field.Required(at.Child(f.name),
-				"a file with "+f.is+" (or set migration.insecure, --insecure-migration, if the network protects its traffic)"))
+				"a file with "+f.is+" (or set migration.authorities, --migration-authorities, to request it from the controller; or migration.insecure, --insecure-migration, if the network protects its traffic)"))
 		}
 	}
 	if !filepath.IsAbs(m.Dir) || len(m.Dir) > maxMigrationDir {
 		errs = append(errs, field.Invalid(at.Child("dir"), m.Dir, fmt.Sprintf("must be an absolute path of %d bytes at most", maxMigrationDir)))
+	}
+	return errs
+}
+
+// validateRequest validates the settings of a requested certificate.
+func (m *NodeMigration) validateRequest(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m.Cert+m.Key+m.CA != "" {
+		errs = append(errs, field.Forbidden(at, "and certificate files exclude each other: leave out migration.cert, key and ca (--migration-cert, --migration-key, --migration-ca), or it"))
+	}
+	if !isKey(m.Authorities) {
+		errs = append(errs, field.Invalid(at, m.Authorities, "is not NAMESPACE/NAME of a ConfigMap"))
 	}
 	return errs
 }

@@ -3,11 +3,9 @@
 package configfile
 
 import (
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -62,12 +60,12 @@ func (w *Webhooks) validate(at *field.Path) field.ErrorList {
 // certificate validates the settings of the serving certificate.
 func (w *Webhooks) certificate(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	switch namespace, name, found := strings.Cut(w.CertSecret, "/"); {
+	switch {
 	case w.CertDir == "" && w.CertSecret == "":
 		errs = append(errs, field.Required(at.Child("certDir"), "webhooks are served over TLS only; specify the directory of tls.crt and tls.key, or webhooks.certSecret (--webhook-cert-secret)"))
 	case w.CertDir != "" && w.CertSecret != "":
 		errs = append(errs, field.Forbidden(at.Child("certSecret"), "and webhooks.certDir (--webhook-cert-dir) exclude each other; specify one of them"))
-	case w.CertSecret != "" && (!found || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
+	case w.CertSecret != "" && !isKey(w.CertSecret):
 		errs = append(errs, field.Invalid(at.Child("certSecret"), w.CertSecret, "is not NAMESPACE/NAME of a Secret"))
 	}
 	if d := w.CertLifetime.Duration; d < leastCertLifetime {

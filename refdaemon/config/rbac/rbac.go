@@ -97,7 +97,7 @@ var files embed.FS
 
 // order puts referenced objects first.
 var order = []string{
-	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "secrets.yaml", "node-policy.yaml",
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "authority.yaml", "secrets.yaml", "node-policy.yaml",
 	"controller-policy.yaml", "guest-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 
