@@ -100,8 +100,9 @@ node() {
 # launcher ROOT AGENT: the agent's program is the launcher's as well.
 launcher() {
   local root=$1 wanted
-  # libvirt knows QEMU's user by name; KubeVirt's is 107, whose home is the Pod's volume for it. swtpm's is tss.
-  accounts "$root" qemu:107:/var/run/kubevirt-private tss:102:/
+  # QEMU's user is KubeVirt's 107, whose home is the Pod's volume for it; libvirt does not start without the name that it was built with.
+  # swtpm's is tss.
+  accounts "$root" qemu:107:/var/run/kubevirt-private libvirt-qemu:107:/var/run/kubevirt-private tss:102:/
   install -D -m 755 "$2" "$root/usr/bin/refdaemon"
   ln -s refdaemon "$root/usr/bin/virt-launcher"
   ln -s refdaemon "$root/usr/bin/virt-launcher-monitor"
