@@ -3,11 +3,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,51 +19,50 @@ import (
 	uberzap "go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/launcher"
-	"github.com/virtloom/virtloom/domain/libvirt"
-	"github.com/virtloom/virtloom/domain/memory"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
-)
-
-const (
-	// Connecting to a daemon that was just started is retried every connectRetry, for
-	// connectPatience: KubeVirt's times.
-	connectRetry, connectPatience = 500 * time.Millisecond, 15 * time.Second
-	// shutdownRetry is the interval at which a failed shutdown request is retried.
-	shutdownRetry = 5 * time.Second
 )
 
 // launcherOptions are the flags of "refdaemon launcher".
 type launcherOptions struct {
-	socketDir  string
-	vmi        string
-	hypervisor string
-	libvirtd   string
-	config     string
-	verbosity  int
+	name, namespace, uid string
+	shareDir             string
+	privateDir           string
+	connect              string
+	libvirtd             string
+	config               string
+	logFilters           string
+	qemuTimeout          time.Duration
+	graceSeconds         int64
+	sidecars             uint
+	keepAfterFailure     bool
+	simulateCrash        bool
+	verbosity            int
 
 	guest launcher.Guest
 	log   logr.Logger
 }
 
 func newLauncher() *cobra.Command {
-	var o launcherOptions
+	o := launcherOptions{verbosity: environmentVerbosity()}
 	cmd := &cobra.Command{
-		Use: "launcher --vmi NAMESPACE/NAME/UID", Short: "serve one VMI in its launcher Pod, with a libvirt daemon of its own",
+		Use: "launcher --namespace NAMESPACE --name NAME --uid UID", Short: "serve one VMI in its launcher Pod, with a libvirt daemon of its own",
 		Long: `Serves one VMI in its launcher Pod, with a libvirt daemon of its own: the agent of the node
-finds it by the socket in --socket-dir. It exits when the domain is undefined; upon SIGTERM it
-requests a graceful shutdown, and exits when the domain is gone. As the first process of the
-Pod it also reaps orphaned processes.`,
-		Example: `  refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --libvirtd /usr/sbin/virtqemud
-  refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --hypervisor memory: --socket-dir /run/web`,
+finds it by the socket in sockets/ below --kubevirt-share-dir. It takes the flags with which
+KubeVirt's Pods call virt-launcher-monitor; those that it does not need have no effect. It exits
+when the domain is undefined; upon SIGTERM it requests a graceful shutdown, and destroys the domain
+when --grace-period-seconds are over. As the first process of the Pod it also reaps orphaned
+processes. Unless it is root, libvirt runs in session mode: in the folders of XDG_CONFIG_HOME,
+XDG_CACHE_HOME and XDG_RUNTIME_DIR. The logs of libvirt, QEMU and the guest's TPM go to its own.`,
+		Example: `  refdaemon launcher --namespace default --name web --uid 0a1b2c3d-0000-4000-8000-000000000001
+  refdaemon launcher --namespace default --name web --uid 0a1b2c3d-0000-4000-8000-000000000001 --connect memory: --kubevirt-share-dir /run/web`,
 		Args: checked(o.check),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getpid() == 1 {
 				return beInit(os.Args)
 			}
 			o.log = newLogger(uberzap.NewAtomicLevelAt(zapLevel(o.verbosity)))
-			return o.run(cmd.Context())
+			return o.supervised(cmd.Context())
 		},
 	}
 	o.flags(cmd.Flags())
@@ -69,13 +70,49 @@ Pod it also reaps orphaned processes.`,
 }
 
 func (o *launcherOptions) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.socketDir, "socket-dir", "/var/run/kubevirt/sockets", "`directory` shared with the node, for the sockets of the command channel, of libvirt and of migrations")
-	fs.StringVar(&o.vmi, "vmi", "", "`namespace/name/uid` of the VirtualMachineInstance (required)")
-	fs.StringVar(&o.hypervisor, "hypervisor", "", "libvirt connection `URI`, or "+configfile.MemoryScheme+" for the in-memory hypervisor; empty is that of --libvirtd")
-	fs.StringVar(&o.libvirtd, "libvirtd", "", "`program` of the libvirt daemon to run, libvirtd or virtqemud; empty runs none")
+	fs.StringVar(&o.namespace, "namespace", "", "`namespace` of the VirtualMachineInstance (required)")
+	fs.StringVar(&o.name, "name", "", "`name` of the VirtualMachineInstance (required)")
+	fs.StringVar(&o.uid, "uid", "", "`UID` of the VirtualMachineInstance (required)")
+	fs.StringVar(&o.shareDir, "kubevirt-share-dir", "/var/run/kubevirt", "`directory` whose sockets/ is shared with the node, for the sockets of the command channel, of libvirt and of migrations")
+	fs.StringVar(&o.privateDir, "private-dir", "/var/run/kubevirt-private", "`directory` of the guest's console and of the files of libvirt in session mode")
+	fs.DurationVar(&o.qemuTimeout, "qemu-timeout", 5*time.Minute, "exit if there is no domain and no agent for this `time`")
+	fs.Int64Var(&o.graceSeconds, "grace-period-seconds", 30, "`seconds` from SIGTERM until the domain is destroyed")
+	fs.UintVar(&o.sidecars, "hook-sidecars", 0, "`number` of hook sidecars; must be 0")
+	fs.StringVar(&o.logFilters, "libvirt-log-filters", "", "libvirt's log `filters`, LEVEL:NAME ...")
+	fs.BoolVar(&o.keepAfterFailure, "keep-after-failure", false, "after a failure, wait for SIGTERM before exiting")
+	fs.BoolVar(&o.simulateCrash, "simulate-crash", false, "fail at once, for tests")
+	fs.StringVar(&o.connect, "connect", "", "libvirt connection `URI` of a running daemon, or "+configfile.MemoryScheme+" for the in-memory hypervisor; empty runs --libvirtd")
+	fs.StringVar(&o.libvirtd, "libvirtd", "", "`program` of the libvirt daemon to run; empty is virtqemud or libvirtd")
 	fs.StringVar(&o.config, "libvirtd-config", "/etc/libvirt/libvirtd.conf", "`file` with the daemon's configuration, if it exists; its listening addresses are ignored")
 	configfile.VerbosityFlag(fs, &o.verbosity)
+	unneededFlags(fs)
 }
+
+// unneededFlags are flags of KubeVirt's virt-launcher for what the agent of the node does here, or libvirt finds by itself.
+func unneededFlags(fs *pflag.FlagSet) {
+	for _, name := range []string{"ephemeral-disk-dir", "container-disk-dir", "ovmf-path", "disk-memory-limit", "hypervisor"} {
+		fs.String(name, "", "no effect")
+	}
+	for _, name := range []string{
+		"run-as-nonroot", "image-volume", "upgrade-ordinal-ifaces", "vgpu-dedicated-hook", "vm-stats-collector", "firmware-auto-selection",
+		"allow-emulation", "allow-cross-arch-emulation",
+	} {
+		fs.Bool(name, false, "no effect")
+	}
+}
+
+// environmentVerbosity returns the log level that KubeVirt's Pods set.
+func environmentVerbosity() int {
+	// KubeVirt counts from 2, which is what it logs without a setting.
+	n, err := strconv.Atoi(os.Getenv("VIRT_LAUNCHER_LOG_VERBOSITY"))
+	if err != nil {
+		return 0
+	}
+	return max(0, n-2)
+}
+
+// logFilter matches libvirt's log filters, which end up in the daemon's configuration.
+var logFilter = regexp.MustCompile(`^([1-4]:[A-Za-z0-9_.*+-]+( |$))*$`)
 
 // check returns an error that names missing and invalid flags.
 func (o *launcherOptions) check(rest []string) error {
@@ -83,154 +120,52 @@ func (o *launcherOptions) check(rest []string) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected arguments %q", rest))
 	}
-	parts := strings.Split(o.vmi, "/")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		errs = append(errs, fmt.Errorf("--vmi %q is not namespace/name/uid of a VirtualMachineInstance", o.vmi))
-	} else {
-		o.guest = launcher.Guest{Namespace: parts[0], Name: parts[1], UID: types.UID(parts[2])}
+	for flag, value := range map[string]string{"--namespace": o.namespace, "--name": o.name, "--uid": o.uid} {
+		if value == "" || value != filepath.Base(value) || value == "." || value == ".." {
+			errs = append(errs, fmt.Errorf("%s %q does not name a VirtualMachineInstance", flag, value))
+		}
 	}
-	if o.hypervisor == "" && o.libvirtd == "" {
-		errs = append(errs, errors.New("--libvirtd or --hypervisor is required: the daemon to run, or a running one"))
+	o.guest = launcher.Guest{Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
+	for flag, dir := range map[string]string{"--kubevirt-share-dir": o.shareDir, "--private-dir": o.privateDir} {
+		if !filepath.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("%s %q must be an absolute path", flag, dir))
+		}
 	}
-	if !filepath.IsAbs(o.socketDir) {
-		errs = append(errs, fmt.Errorf("--socket-dir %q must be an absolute path", o.socketDir))
+	if o.sidecars > 0 {
+		errs = append(errs, fmt.Errorf("--hook-sidecars %d: this launcher calls no hooks; remove the annotation hooks.kubevirt.io/hookSidecars", o.sidecars))
+	}
+	if !logFilter.MatchString(o.logFilters) {
+		errs = append(errs, fmt.Errorf("--libvirt-log-filters %q must be LEVEL:NAME, separated by spaces", o.logFilters))
+	}
+	if o.qemuTimeout <= 0 || o.graceSeconds < 0 {
+		errs = append(errs, errors.New("--qemu-timeout must be positive, and --grace-period-seconds not negative"))
+	}
+	if o.connect == "" && o.libvirtd == "" {
+		var err error
+		if o.libvirtd, err = daemonProgram(); err != nil {
+			errs = append(errs, fmt.Errorf("no libvirt daemon to run, and no --connect: %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// run serves the VMI until its domain is undefined, or ctx has ended and the domain is shut off.
-func (o *launcherOptions) run(ctx context.Context) error {
-	// The servers continue after the Pod's SIGTERM, until the domain is shut off.
-	alive, end := context.WithCancel(context.WithoutCancel(ctx))
-	if err := os.MkdirAll(o.socketDir, 0o755); err != nil {
-		end()
-		return err
-	}
-	l, err := launcher.Listen(ctx, o.socketDir)
+// daemonProgram finds the libvirt daemon: that of QEMU alone, or the one of all drivers.
+func daemonProgram() (string, error) {
+	program, err := exec.LookPath("virtqemud")
 	if err != nil {
-		end()
-		return err
+		program, err = exec.LookPath("libvirtd")
 	}
-	defer func() { _ = l.Close() }()
-	daemon, err := o.daemon()
-	if err != nil {
-		end()
-		return err
-	}
-	stopped := daemon.start(alive)
-	defer func() {
-		end()
-		<-stopped
-	}()
-	hv, err := o.open(ctx)
-	if err != nil {
-		return err
-	}
-	undefined := make(chan struct{}, 1)
-	s := &launcher.Server{
-		Hypervisor: hv, Guest: o.guest, Version: version(), Shared: o.socketDir,
-		Undefined: func() {
-			select {
-			case undefined <- struct{}{}:
-			default:
-			}
-		},
-	}
-	serving, stop := context.WithCancel(alive)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(serving, l.Listener) }()
-	err = l.Ready()
-	if err == nil {
-		o.log.Info("Serving VMI", "vmi", o.guest.Namespace+"/"+o.guest.Name, "uid", o.guest.UID)
-		err = o.wait(ctx, alive, hv, undefined)
-	}
-	stop()
-	return errors.Join(err, <-served)
+	return program, err
 }
 
-// wait returns when the launcher has nothing more to do.
-func (o *launcherOptions) wait(ctx, alive context.Context, hv domain.Hypervisor, undefined <-chan struct{}) error {
-	select {
-	case <-undefined:
-		o.log.Info("Domain undefined")
-		return nil
-	case <-ctx.Done():
-	}
-	o.log.Info("Shutting down domain")
-	return o.shutdown(alive, hv)
-}
+// socketDir returns the directory that is shared with the node.
+func (o *launcherOptions) socketDir() string { return filepath.Join(o.shareDir, "sockets") }
 
-// shutdown requests a graceful shutdown and waits for its end. The kubelet bounds the time.
-func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) error {
-	events, err := hv.Watch(ctx)
-	if err != nil {
-		return err
-	}
-	tick := time.NewTicker(shutdownRetry)
-	defer tick.Stop()
-	for asked := false; ; {
-		st, err := hv.Get(ctx, o.guest.Domain())
-		if errors.Is(err, domain.ErrNotFound) || err == nil && !st.Alive() {
-			return nil
-		}
-		if err == nil && !asked {
-			err = hv.Apply(ctx, domain.Operation{Verb: domain.Shutdown, Domain: o.guest.Domain()})
-			asked = err == nil
-		}
-		if err != nil {
-			o.log.Error(err, "Shutting down domain failed, retrying")
-		}
-		select {
-		case _, more := <-events:
-			if !more {
-				return fmt.Errorf("shut down: %w", domain.ErrDisconnected)
-			}
-		case <-tick.C:
-		}
-	}
-}
+// guestDir returns the directory of the guest's console.
+func (o *launcherOptions) guestDir() string { return filepath.Join(o.privateDir, o.uid) }
 
-// open connects to the hypervisor, and waits until it is up.
-func (o *launcherOptions) open(ctx context.Context) (domain.Hypervisor, error) {
-	uri := o.uri()
-	if strings.HasPrefix(uri, configfile.MemoryScheme) {
-		return memory.New(o.guest.Name), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, connectPatience)
-	defer cancel()
-	for {
-		hv, err := libvirt.Open(ctx, uri, libvirt.Options{MigrationDir: filepath.Join(o.socketDir, "migration"), Log: o.log})
-		if err == nil {
-			return hv, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("open hypervisor %q: %w", uri, err)
-		case <-time.After(connectRetry):
-		}
-	}
-}
-
-// uri returns the connection URI of the hypervisor.
-func (o *launcherOptions) uri() string {
-	if o.hypervisor != "" {
-		return o.hypervisor
-	}
-	return "qemu+unix:///system?socket=" + o.daemonSocket()
-}
-
-// daemon returns the libvirt daemon to run; nil for none.
-func (o *launcherOptions) daemon() (*libvirtDaemon, error) {
-	if o.libvirtd == "" {
-		return nil, nil
-	}
-	base, err := os.ReadFile(o.config)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	d := &libvirtDaemon{program: o.libvirtd, dir: filepath.Dir(o.daemonSocket()), log: o.log}
-	return d, d.configure(string(base))
-}
+// session reports whether libvirt runs in session mode, as it does for every user but root.
+func (o *launcherOptions) session() bool { return os.Geteuid() != 0 }
 
 // daemonSocket returns the path of the daemon's socket, in the directory shared with the node so
 // that migrations find it.
@@ -239,5 +174,21 @@ func (o *launcherOptions) daemonSocket() string {
 	if filepath.Base(o.libvirtd) == "virtqemud" {
 		name = "virtqemud-sock"
 	}
-	return filepath.Join(o.socketDir, "libvirt", name)
+	return filepath.Join(o.socketDir(), "libvirt", name)
+}
+
+// uri returns the connection URI of the hypervisor.
+func (o *launcherOptions) uri() string {
+	switch {
+	case o.connect != "":
+		return o.connect
+	case o.session():
+		return "qemu+unix:///session?socket=" + o.daemonSocket()
+	}
+	return "qemu+unix:///system?socket=" + o.daemonSocket()
+}
+
+// inMemory reports whether there is no libvirt at all.
+func (o *launcherOptions) inMemory() bool {
+	return strings.HasPrefix(o.connect, configfile.MemoryScheme)
 }

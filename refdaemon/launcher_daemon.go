@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,20 +29,53 @@ const (
 type libvirtDaemon struct {
 	program string
 	dir     string // for its socket and its configuration
+	filters string // of its log
+	out     *os.File
 	log     logr.Logger
+}
+
+// prepare writes the daemon's configuration, from a file with another one, if it exists.
+func (d *libvirtDaemon) prepare(from string) error {
+	base, err := os.ReadFile(from)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return d.configure(string(base))
 }
 
 // configure writes the daemon's configuration: base without its listening addresses, and a host
 // UUID, as daemons of one machine with the same UUID refuse migrations between each other.
 func (d *libvirtDaemon) configure(base string) error {
-	keep := slices.DeleteFunc(strings.Split(base, "\n"), func(line string) bool {
-		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
-		return slices.Contains([]string{"listen_tls", "listen_tcp", "unix_sock_dir", "unix_sock_rw_perms"}, strings.TrimSpace(name))
-	})
-	keep = append(keep, "listen_tls = 0", "listen_tcp = 0", `unix_sock_rw_perms = "0700"`, fmt.Sprintf("unix_sock_dir = %q", d.dir))
-	if !slices.ContainsFunc(keep, func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "host_uuid") }) {
-		keep = append(keep, fmt.Sprintf("host_uuid = %q", uuid.NewUUID()))
+	set := map[string]string{
+		"listen_tls": "0", "listen_tcp": "0", "unix_sock_rw_perms": `"0700"`, "unix_sock_dir": fmt.Sprintf("%q", d.dir),
 	}
+	if d.filters != "" {
+		set["log_filters"] = fmt.Sprintf("%q", d.filters)
+		set["log_outputs"] = `"1:stderr"`
+	}
+	// Only who may enter the folder of the socket reaches it.
+	unset := map[string]string{
+		"host_uuid": fmt.Sprintf("%q", uuid.NewUUID()), "auth_unix_ro": `"none"`, "auth_unix_rw": `"none"`, "log_outputs": `"3:stderr"`,
+		"keepalive_interval": "5", "keepalive_count": "12",
+	}
+	var keep []string
+	for line := range strings.Lines(base) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
+		name = strings.TrimSpace(name)
+		if _, replaced := set[name]; !replaced {
+			keep = append(keep, strings.TrimSuffix(line, "\n"))
+			delete(unset, name)
+		}
+	}
+	for name, value := range unset {
+		if _, is := set[name]; !is {
+			set[name] = value
+		}
+	}
+	for name, value := range set {
+		keep = append(keep, name+" = "+value)
+	}
+	slices.Sort(keep[len(keep)-len(set):])
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err
 	}
@@ -50,33 +84,25 @@ func (d *libvirtDaemon) configure(base string) error {
 
 func (d *libvirtDaemon) config() string { return filepath.Join(d.dir, "daemon.conf") }
 
-// start runs the daemon, and restarts it, until ctx ends. Domains keep running while it is down.
-func (d *libvirtDaemon) start(ctx context.Context) (stopped <-chan struct{}) {
-	done := make(chan struct{})
-	if d == nil {
-		close(done)
-		return done
-	}
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil {
-			err := d.once(ctx)
-			if ctx.Err() != nil {
-				return
-			}
-			d.log.Info("Restarting libvirt daemon", "program", d.program, "cause", fmt.Sprint(err))
-			select {
-			case <-time.After(daemonPause):
-			case <-ctx.Done():
-			}
+// run runs the daemon, and restarts it, until ctx ends. Domains keep running while it is down.
+func (d *libvirtDaemon) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := d.once(ctx)
+		if ctx.Err() != nil {
+			return
 		}
-	}()
-	return done
+		d.log.Info("Restarting libvirt daemon", "program", d.program, "cause", fmt.Sprint(err))
+		select {
+		case <-time.After(daemonPause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (d *libvirtDaemon) once(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, d.program, "--config", d.config(), "--pid-file", filepath.Join(d.dir, "daemon.pid"))
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	// A file, so that no process that the daemon has left behind delays the end of waiting for it.
+	cmd.Stdout, cmd.Stderr = d.out, d.out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = daemonGrace
 	return cmd.Run()

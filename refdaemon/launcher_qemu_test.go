@@ -54,8 +54,8 @@ func TestLauncher_RealGuest(t *testing.T) {
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	pod, err := n.RunPod("launcher", uid, shared, exec.Command(program, "launcher", "--vmi", "ns/guest/"+uid,
-		"--socket-dir", "/run/kubevirt/sockets", "--libvirtd", "/usr/sbin/libvirtd"))
+	pod, err := n.RunPod("launcher", uid, shared, exec.Command(program, guestFlags(uid,
+		"--kubevirt-share-dir", rig.PodShared, "--private-dir", rig.PodShared+"/private", "--libvirtd", "/usr/sbin/libvirtd")...))
 	if err != nil {
 		t.Fatal(err)
 	}

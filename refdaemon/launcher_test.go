@@ -27,19 +27,29 @@ func TestLauncher_Flags(t *testing.T) {
 		args string
 		want string
 	}{
-		"no guest":            {"--hypervisor memory:", "namespace/name/uid"},
-		"half a guest":        {"--vmi ns/name --hypervisor memory:", "namespace/name/uid"},
-		"no hypervisor":       {"--vmi ns/name/uid", "--libvirtd or --hypervisor"},
-		"a relative folder":   {"--vmi ns/name/uid --hypervisor memory: --socket-dir sockets", "absolute"},
-		"a word too much":     {"--vmi ns/name/uid --hypervisor memory: now", "unexpected"},
-		"a flag of others":    {"--node-name x", "unknown flag"},
-		"everything is wrong": {"--socket-dir x", "absolute"},
+		"no guest":              {"--connect memory:", "does not name"},
+		"half a guest":          {"--namespace ns --name name --connect memory:", `--uid "" does not name`},
+		"a path for a guest":    {"--namespace ns --name name --uid ../x --connect memory:", "--uid"},
+		"the folder above":      {"--namespace ns --name .. --uid x --connect memory:", "--name"},
+		"a relative folder":     {"--namespace ns --name name --uid uid --connect memory: --kubevirt-share-dir sockets", "absolute"},
+		"another one":           {"--namespace ns --name name --uid uid --connect memory: --private-dir sockets", "absolute"},
+		"a word too much":       {"--namespace ns --name name --uid uid --connect memory: now", "unexpected"},
+		"a flag of others":      {"--node-name x", "unknown flag"},
+		"hooks":                 {"--namespace ns --name name --uid uid --connect memory: --hook-sidecars 1", "calls no hooks"},
+		"filters that are more": {"--namespace ns --name name --uid uid --connect memory: --libvirt-log-filters 1:qemu\"", "--libvirt-log-filters"},
+		"no time at all":        {"--namespace ns --name name --uid uid --connect memory: --qemu-timeout 0s", "--qemu-timeout"},
+		"everything is wrong":   {"--private-dir x", "absolute"},
 	} {
 		err := run(t.Context(), append([]string{"launcher"}, strings.Fields(c.args)...), io.Discard)
 		if usage := (usageError{}); !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want a usage error that says %q", name, err, c.want)
 		}
 	}
+}
+
+// guestFlags is the command line of a launcher of the VMI ns/guest.
+func guestFlags(uid string, more ...string) []string {
+	return append([]string{"launcher", "--namespace", "ns", "--name", "guest", "--uid", uid}, more...)
 }
 
 // connected dials a launcher as soon as it is ready.
@@ -75,12 +85,13 @@ func TestLauncher_ExitsWithGuest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "sockets")
+			shared := t.TempDir()
+			dir := filepath.Join(shared, "sockets")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			over := make(chan error, 1)
 			go func() {
-				over <- run(ctx, []string{"launcher", "--vmi", "ns/guest/uid", "--hypervisor", configfile.MemoryScheme, "--socket-dir", dir}, io.Discard)
+				over <- run(ctx, guestFlags("uid", "--connect", configfile.MemoryScheme, "--kubevirt-share-dir", shared), io.Discard)
 			}()
 			c := connected(t, filepath.Join(dir, launcher.ReadySocket), over)
 			if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}); err != nil {
@@ -120,7 +131,11 @@ func TestLibvirtDaemon_LocalSocketAndRestart(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	stopped := d.start(ctx)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		d.run(ctx)
+	}()
 	for {
 		runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
 		if bytes.Count(runs, []byte("--config "+d.config())) >= 2 {

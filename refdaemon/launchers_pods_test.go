@@ -54,7 +54,7 @@ func serveInContainer() error {
 	if err != nil {
 		return err
 	}
-	return run(context.Background(), []string{"launcher", "--vmi", "ns/guest/" + guestUID, "--hypervisor", configfile.MemoryScheme, "--socket-dir", emptyDir(pods, "sockets")}, io.Discard)
+	return run(context.Background(), guestFlags(guestUID, "--connect", configfile.MemoryScheme, "--kubevirt-share-dir", filepath.Dir(emptyDir(pods, "sockets"))), io.Discard)
 }
 
 // TestLauncher_HotpluggedVolume has an agent and, in a container, the launcher of a

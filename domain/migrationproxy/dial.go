@@ -102,7 +102,8 @@ var escape = strings.NewReplacer("%2F", "/", "+", "%20")
 func (s *source) lead(channel int, inside string) {
 	switch channel {
 	case transport.ChannelControl:
-		s.route.DestinationURI = "qemu+unix:///system?socket=" + escape.Replace(url.QueryEscape(inside))
+		// A daemon that runs as root is content with both paths, any other with this one only.
+		s.route.DestinationURI = "qemu+unix:///session?socket=" + escape.Replace(url.QueryEscape(inside))
 	case transport.ChannelMemory:
 		s.route.MigrateURI = (&url.URL{Scheme: "unix", Path: inside}).String()
 	case transport.ChannelDisks:

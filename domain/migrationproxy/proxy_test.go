@@ -37,7 +37,7 @@ func TestProxy_ChannelsReachSockets(t *testing.T) {
 			dir := source.sockets.Inside
 			key := passage("").Key
 			want := transport.Route{
-				DestinationURI: "qemu+unix:///system?socket=" + filepath.Join(dir, string(key)+"-source.sock"),
+				DestinationURI: "qemu+unix:///session?socket=" + filepath.Join(dir, string(key)+"-source.sock"),
 				MigrateURI:     "unix://" + filepath.Join(dir, string(key)+"-49152-source.sock"),
 				DisksURI:       "unix://" + filepath.Join(dir, string(key)+"-49153-source.sock"),
 			}

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -117,9 +116,10 @@ func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
 	if err := os.MkdirAll(node.HostPath(sockets), 0o755); err != nil {
 		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
 	}
-	guest := strings.Join([]string{pod.Namespace, pod.Annotations[v1.DomainAnnotation], pod.Labels[v1.CreatedByLabel]}, "/")
-	p, err := node.RunPod(pod.Name, string(pod.UID), sockets,
-		exec.Command("nice", append(rig.Undisturbed(), k.c.binary, "launcher", "--socket-dir", rig.PodSockets, "--vmi", guest, "--libvirtd", "libvirtd")...))
+	p, err := node.RunPod(pod.Name, string(pod.UID), sockets, exec.Command("nice", append(rig.Undisturbed(), k.c.binary, "launcher",
+		"--kubevirt-share-dir", rig.PodShared, "--private-dir", rig.PodShared+"/private", "--namespace", pod.Namespace,
+		"--name", pod.Annotations[v1.DomainAnnotation], "--uid", pod.Labels[v1.CreatedByLabel], "--libvirtd", "libvirtd",
+		"--grace-period-seconds", "600")...))
 	if err != nil {
 		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
 	}

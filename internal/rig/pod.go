@@ -31,8 +31,12 @@ type Pod struct {
 	uid  string
 }
 
-// PodSockets is where a Pod has the folder that it shares with its node, as KubeVirt's launchers have it.
-const PodSockets = "/run/kubevirt/sockets"
+// PodShared is the folder of a Pod that is KubeVirt's in a launcher, and PodSockets where it has the folder that it shares
+// with its node.
+const (
+	PodShared  = "/run/kubevirt"
+	PodSockets = PodShared + "/sockets"
+)
 
 // RunPod starts cmd as the Pod with that UID. name is for its log, shared a folder of the node that the
 // Pod has at PodSockets.

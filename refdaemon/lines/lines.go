@@ -4,7 +4,6 @@
 package lines
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,9 +15,8 @@ import (
 )
 
 const (
-	// defaultPause is the default of [Follower].Pause, defaultLongest that of Longest.
-	defaultPause   = 200 * time.Millisecond
-	defaultLongest = 16 << 10
+	// defaultPause is the default of [Follower].Pause.
+	defaultPause = 200 * time.Millisecond
 	// chunk is how much is read at once.
 	chunk = 64 << 10
 )
@@ -37,15 +35,13 @@ type Follower struct {
 
 	file   *os.File
 	offset int64
-	rest   []byte // a line without its end so far
+	split  splitter
 	buffer []byte
 }
 
 // Run follows the file until ctx ends; then it reads to the present end and passes on an unfinished last line.
 func (f *Follower) Run(ctx context.Context) error {
-	if f.Longest <= 0 {
-		f.Longest = defaultLongest
-	}
+	f.split = splitter{longest: f.Longest, line: f.Line}
 	if f.Pause <= 0 {
 		f.Pause = defaultPause
 	}
@@ -57,7 +53,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		ended := ctx.Err() != nil
 		err := f.look()
 		if ended || err != nil {
-			f.flush()
+			f.split.flush()
 			return err
 		}
 		select {
@@ -80,7 +76,7 @@ func (f *Follower) look() error {
 		if err := f.read(); err != nil || !replaced {
 			return err
 		}
-		f.flush()
+		f.split.flush()
 		if err := f.file.Close(); err != nil {
 			return err
 		}
@@ -120,14 +116,14 @@ func (f *Follower) read() error {
 		return err
 	}
 	if info.Size() < f.offset { // it was truncated
-		f.flush()
+		f.split.flush()
 		f.offset = 0
 	}
 	for {
 		f.skip()
 		n, err := f.file.ReadAt(f.buffer, f.offset)
 		f.offset += int64(n)
-		f.split(f.buffer[:n])
+		f.split.add(f.buffer[:n])
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -142,38 +138,6 @@ func (f *Follower) skip() {
 	if next, err := unix.Seek(int(f.file.Fd()), f.offset, unix.SEEK_DATA); err == nil {
 		f.offset = max(f.offset, next)
 	}
-}
-
-// split passes on the lines that end in data.
-func (f *Follower) split(data []byte) {
-	for len(data) > 0 {
-		end := bytes.IndexByte(data, '\n')
-		if end >= 0 && len(f.rest)+end <= f.Longest {
-			f.rest = append(f.rest, data[:end]...)
-			data = data[end+1:]
-			f.pass()
-			continue
-		}
-		n := min(f.Longest-len(f.rest), len(data))
-		f.rest = append(f.rest, data[:n]...)
-		data = data[n:]
-		// A line of exactly the greatest length may still end.
-		if len(f.rest) == f.Longest && len(data) > 0 {
-			f.pass()
-		}
-	}
-}
-
-// flush passes on an unfinished line.
-func (f *Follower) flush() {
-	if len(f.rest) > 0 {
-		f.pass()
-	}
-}
-
-func (f *Follower) pass() {
-	f.Line(bytes.TrimSuffix(f.rest, []byte("\r")))
-	f.rest = f.rest[:0]
 }
 
 // Trim releases the disk space of all but about the last keep bytes of a file that takes more than most bytes, and reports

@@ -5,11 +5,13 @@ package lines
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -206,5 +208,21 @@ func TestTrim_Errors(t *testing.T) {
 	}
 	if did, err := Trim(filepath.Join(dir, "missing"), 0, 0); did || err != nil {
 		t.Errorf("a file that is not there: %v, %v", did, err)
+	}
+}
+
+func TestSplit_Reader(t *testing.T) {
+	var got []string
+	if err := Split(strings.NewReader("a\nbcdefg\n\nrest"), 4, func(l []byte) { got = append(got, string(l)) }); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"a", "bcde", "fg", "", "rest"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	got = nil
+	broken := errors.New("broken")
+	r := io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))
+	if err := Split(r, 0, func(l []byte) { got = append(got, string(l)) }); !errors.Is(err, broken) || !slices.Equal(got, []string{"half"}) {
+		t.Errorf("%q, %v", got, err)
 	}
 }
