@@ -5,6 +5,7 @@ package realcluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,16 +32,18 @@ func (c *Cluster) describe(ctx context.Context, namespace string) string {
 		return b.String()
 	}
 	for _, e := range events.Items {
+		if e.InvolvedObject.Kind == "Node" {
+			continue // those of nodes are in the namespace default
+		}
 		fmt.Fprintf(&b, "\nwarning about %s %s: %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
 	}
 	return b.String()
 }
 
 func (c *Cluster) describePod(ctx context.Context, b *strings.Builder, pod *corev1.Pod) {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
-			return
-		}
+	statuses := slices.DeleteFunc(append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...), steady)
+	if len(statuses) == 0 && slices.ContainsFunc(pod.Status.Conditions, isReady) {
+		return
 	}
 	fmt.Fprintf(b, "\nPod %s on node %q: %s %s %s", pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 	for _, condition := range pod.Status.Conditions {
@@ -48,16 +51,20 @@ func (c *Cluster) describePod(ctx context.Context, b *strings.Builder, pod *core
 			fmt.Fprintf(b, "\n  %s is %s: %s", condition.Type, condition.Status, condition.Message)
 		}
 	}
-	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
-		if s.Ready {
-			continue
-		}
+	for _, s := range statuses {
 		fmt.Fprintf(b, "\n  container %s, restarted %d times: %s", s.Name, s.RestartCount, stateOf(s.State))
 		if last := stateOf(s.LastTerminationState); last != "" {
 			fmt.Fprintf(b, ", before that %s", last)
 		}
 		c.describeLog(ctx, b, pod, s)
 	}
+}
+
+// steady reports whether there is nothing to say about a container.
+func steady(s corev1.ContainerStatus) bool { return s.Ready && s.RestartCount == 0 }
+
+func isReady(c corev1.PodCondition) bool {
+	return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 }
 
 func stateOf(s corev1.ContainerState) string {
@@ -72,11 +79,11 @@ func stateOf(s corev1.ContainerState) string {
 	return ""
 }
 
-// describeLog writes the end of a container's log: of the container before, if this one has not been started yet.
+// describeLog writes the end of a container's log: of the one that ended before, if it runs again or is about to.
 func (c *Cluster) describeLog(ctx context.Context, b *strings.Builder, pod *corev1.Pod, s corev1.ContainerStatus) {
 	lines := int64(lastLines)
 	log, err := c.Clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-		Container: s.Name, TailLines: &lines, Previous: s.State.Waiting != nil && s.LastTerminationState.Terminated != nil,
+		Container: s.Name, TailLines: &lines, Previous: s.State.Terminated == nil && s.LastTerminationState.Terminated != nil,
 	}).DoRaw(ctx)
 	if err != nil {
 		fmt.Fprintf(b, "\n  (its log: %v)", err)
