@@ -24,12 +24,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kubeletScript is what the first process of a node with a kubelet runs, kubeletProgramScript what starts its programs.
+// kubeletScript is what the first process of a node with a kubelet runs, kubeletProgramScript what starts its programs, and
+// kubeletLoopsScript what detaches the loop devices that it leaves.
 var (
 	//go:embed kubelet.sh
 	kubeletScript string
 	//go:embed kubelet_program.sh
 	kubeletProgramScript string
+	//go:embed kubelet_loops.sh
+	kubeletLoopsScript string
 )
 
 // kubeletPrograms are what a node with a kubelet runs beside what is in BinDir, with the Debian package that has each.
@@ -40,6 +43,7 @@ var kubeletPrograms = []debianProgram{
 	{"nft", "nftables"},
 	{"ip", "iproute2"},
 	{"mount", "mount"},
+	{"losetup", "mount"},
 	{"pivot_root", "util-linux"},
 	{"nsenter", "util-linux"},
 	{"setpriv", "util-linux"},
@@ -164,13 +168,16 @@ func (n *KubeletNode) start(ctx context.Context) error {
 	return together(ctx, n.StartKubelet, n.startProxy)
 }
 
-// makeCgroups makes the node's control groups, known to the watchdog before they are there.
+// makeCgroups makes the node's control groups. The watchdog knows of them, and of loop devices, before there are any.
 func (n *KubeletNode) makeCgroups() (err error) {
 	name := filepath.Base(n.fabric.rig.dir) + "-" + strconv.Itoa(n.number)
 	if n.cgroups, err = newCgroupTree(cgroupRoot, name); err != nil {
 		return err
 	}
 	if err := n.fabric.rig.watchdog.AddCgroup(name); err != nil {
+		return err
+	}
+	if err := n.fabric.rig.watchdog.AddCleanup("/bin/sh", n.file("kubelet_loops.sh"), n.file("loops")); err != nil {
 		return err
 	}
 	if err := n.cgroups.make(); err != nil {
@@ -207,7 +214,12 @@ func (n *KubeletNode) loadImage(ctx context.Context, path string) error {
 		return err
 	}
 	defer archive.Close()
-	cmd := n.Command(ctx, "ctr", "--address", containerdSocket, "--namespace", "k8s.io", "images", "import", "-")
+	snapshotter, err := os.ReadFile(n.file("etc/snapshotter"))
+	if err != nil {
+		return err
+	}
+	cmd := n.Command(ctx, "ctr", "--address", containerdSocket, "--namespace", "k8s.io",
+		"images", "import", "--snapshotter", strings.TrimSpace(string(snapshotter)), "-")
 	cmd.Stdin = archive
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
@@ -322,7 +334,7 @@ func (n *KubeletNode) Stop(ctx context.Context) error {
 	}
 	var errs []error
 	if n.first != nil {
-		errs = append(errs, n.end(ctx),
+		errs = append(errs, n.end(ctx), n.detachLoops(ctx),
 			n.fabric.ip(ctx, fmt.Sprintf("route flush exact %s\n", n.podRange())))
 	}
 	if n.cgroups.name != "" {
@@ -350,4 +362,12 @@ func (n *KubeletNode) end(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (n *KubeletNode) detachLoops(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "/bin/sh", n.file("kubelet_loops.sh"), n.file("loops")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("detach its loop devices: %w: %s", err, out)
+	}
+	return nil
 }
