@@ -81,6 +81,9 @@ func stateOf(s corev1.ContainerState) string {
 
 // describeLog writes the end of a container's log: of the one that ended before, if it runs again or is about to.
 func (c *Cluster) describeLog(ctx context.Context, b *strings.Builder, pod *corev1.Pod, s corev1.ContainerStatus) {
+	if s.State.Waiting != nil && s.LastTerminationState.Terminated == nil {
+		return // it has never been started
+	}
 	lines := int64(lastLines)
 	log, err := c.Clientset.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: s.Name, TailLines: &lines, Previous: s.State.Terminated == nil && s.LastTerminationState.Terminated != nil,

@@ -33,11 +33,13 @@ show() {
   mount -t overlay -o "lowerdir=$2,upperdir=upper-$1,workdir=work-$1" overlay "root$2"
 }
 show root /
+# What is mounted there is not part of it. Not every file system can be written over; none of those has what a node needs to.
 for path in /*; do
   case $path in
   /dev | /proc | /run | /sys) continue ;;
   esac
-  ! mountpoint -q "$path" || show "${path#/}" "$path"
+  mountpoint -q "$path" || continue
+  show "${path#/}" "$path" || mount -o bind,ro "$path" "root$path"
 done
 
 # place SOURCE TARGET shows a folder of the machine at a path of the node.
