@@ -36,7 +36,7 @@ goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 concurrent() {
   printf '%s\n' "${longest[@]}"
   git grep -lE --untracked "$goroutine" -- '*.go' | xargs -n 1 dirname | sort -u |
-    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|refcluster|rig))$" | sed 's|^|./|' |
+    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig))$" | sed 's|^|./|' |
     grep -vxF -f <(printf '%s\n' "${longest[@]}") | unemulated
 }
 

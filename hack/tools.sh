@@ -22,12 +22,14 @@ programs=(
   "controller-gen|sigs.k8s.io/controller-tools/cmd/controller-gen||"
 )
 
-# complete reports whether every program exists (a link may be dangling).
+# complete reports whether every program exists (a link may be dangling). One more than those is pause, of which every Pod on a
+# node with a kubelet has a container.
 complete() {
   local entry
   for entry in "${programs[@]}"; do
     [ -x "$bin/${entry%%|*}" ] || return 1
   done
+  [ -x "$bin/pause" ]
 }
 
 # existing NAME FLAGS VERSION prints the path of a program of this machine that fits: one of the same
@@ -59,7 +61,7 @@ linker_flags() {
 
 main() {
   local print name package flags version found packages=() names=()
-  print=$(fingerprint tools/go.mod tools/go.sum hack/tools.sh)
+  print=$(fingerprint tools/go.mod tools/go.sum hack/tools.sh hack/pause/pause.c)
   if stamped tools "$print" && complete; then
     say "programs of the rig: in bin already"
     return
@@ -88,6 +90,8 @@ main() {
       mv -f "$bin/.new/$name" "$bin/$name"
     done
   fi
+  gcc -static -Os -s -Wall -Wextra -Werror -o "$bin/.new/pause" hack/pause/pause.c
+  mv -f "$bin/.new/pause" "$bin/pause"
   rm -rf "$bin/.new"
   stamp tools "$print"
 }

@@ -9,27 +9,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	_ "embed"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 )
 
-// kubeletScript is what the first process of a node with a kubelet runs, kubeletProgramScript what starts its programs.
+// kubeletScript is what the first process of a node with a kubelet runs, kubeletProgramScript what starts its programs, and
+// kubeletLoopsScript what detaches the loop devices that it leaves.
 var (
 	//go:embed kubelet.sh
 	kubeletScript string
 	//go:embed kubelet_program.sh
 	kubeletProgramScript string
+	//go:embed kubelet_loops.sh
+	kubeletLoopsScript string
 )
 
 // kubeletPrograms are what a node with a kubelet runs beside what is in BinDir, with the Debian package that has each.
@@ -40,6 +37,7 @@ var kubeletPrograms = []debianProgram{
 	{"nft", "nftables"},
 	{"ip", "iproute2"},
 	{"mount", "mount"},
+	{"losetup", "mount"},
 	{"pivot_root", "util-linux"},
 	{"nsenter", "util-linux"},
 	{"setpriv", "util-linux"},
@@ -164,13 +162,16 @@ func (n *KubeletNode) start(ctx context.Context) error {
 	return together(ctx, n.StartKubelet, n.startProxy)
 }
 
-// makeCgroups makes the node's control groups, known to the watchdog before they are there.
+// makeCgroups makes the node's control groups. The watchdog knows of them, and of loop devices, before there are any.
 func (n *KubeletNode) makeCgroups() (err error) {
 	name := filepath.Base(n.fabric.rig.dir) + "-" + strconv.Itoa(n.number)
 	if n.cgroups, err = newCgroupTree(cgroupRoot, name); err != nil {
 		return err
 	}
 	if err := n.fabric.rig.watchdog.AddCgroup(name); err != nil {
+		return err
+	}
+	if err := n.fabric.rig.watchdog.AddCleanup("/bin/sh", n.file("kubelet_loops.sh"), n.file("loops")); err != nil {
 		return err
 	}
 	if err := n.cgroups.make(); err != nil {
@@ -190,127 +191,6 @@ func (n *KubeletNode) HostPath(p string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", n.Pid()), filepath.Clean(p))
 }
 
-// LoadImages gives the node images of archives, as docker and podman save them or OCI layouts in a tar file. An archive may be
-// anywhere on the machine.
-func (n *KubeletNode) LoadImages(ctx context.Context, archives ...string) error {
-	for _, path := range archives {
-		if err := n.loadImage(ctx, path); err != nil {
-			return fmt.Errorf("node %s: load %s: %w", n.name, path, err)
-		}
-	}
-	return nil
-}
-
-func (n *KubeletNode) loadImage(ctx context.Context, path string) error {
-	archive, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer archive.Close()
-	cmd := n.Command(ctx, "ctr", "--address", containerdSocket, "--namespace", "k8s.io", "images", "import", "-")
-	cmd.Stdin = archive
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// StartContainerd starts containerd, if it does not run, and waits until it answers.
-func (n *KubeletNode) StartContainerd(ctx context.Context) error {
-	p, err := n.run("containerd", "containerd", "--config", n.file("etc/containerd.toml"))
-	if err != nil {
-		return err
-	}
-	return p.waitReady(ctx, func(ctx context.Context) error {
-		return n.Command(ctx, "ctr", "--address", containerdSocket, "version").Run()
-	})
-}
-
-// StartKubelet starts the kubelet, if it does not run, and waits until the Node is Ready with the node's address.
-func (n *KubeletNode) StartKubelet(ctx context.Context) error {
-	started := time.Now()
-	p, err := n.run("kubelet", filepath.Join(n.fabric.rig.bin, "kubelet"), "--config="+n.file("etc/kubelet.yaml"),
-		"--kubeconfig="+n.file("etc/kubelet.kubeconfig"), "--hostname-override="+n.name, "--node-ip="+n.address, "--v=2")
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(n.fabric.rig.Config(UserAdmin))
-	if err != nil {
-		return err
-	}
-	state := "there is no Node yet"
-	err = wait.PollUntilContextCancel(ctx, 2*probeInterval, true, func(ctx context.Context) (bool, error) {
-		if !p.running() {
-			return false, p.ended()
-		}
-		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
-		if err != nil {
-			state = err.Error()
-			return false, nil
-		}
-		var ready bool
-		if ready, state = takesPods(node); ready && !n.reported(node, started) {
-			ready, state = false, "the kubelet has not reported yet"
-		}
-		return ready, nil
-	})
-	if err != nil {
-		return fmt.Errorf("kubelet: %s: %w%s", state, err, p.tail())
-	}
-	return nil
-}
-
-// reported reports whether the kubelet that was started then wrote the status of a Node. Times in it are in seconds.
-func (n *KubeletNode) reported(node *corev1.Node, started time.Time) bool {
-	if !slices.Contains(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.address}) {
-		return false
-	}
-	return !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.LastHeartbeatTime.Time.Before(started.Truncate(time.Second))
-	})
-}
-
-func (n *KubeletNode) startProxy(context.Context) error {
-	_, err := n.run("kube-proxy", filepath.Join(n.fabric.rig.bin, "kube-proxy"), "--config="+n.file("etc/proxy.yaml"))
-	return err
-}
-
-// run starts a program of the node unless it runs.
-func (n *KubeletNode) run(name string, program string, args ...string) (*process, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if p := n.programs[name]; p != nil && p.running() {
-		return p, nil
-	}
-	p, err := n.Run("node-"+n.name+"-"+name,
-		exec.Command("/bin/sh", append([]string{n.file("kubelet_program.sh"), program}, args...)...))
-	if err != nil {
-		return nil, err
-	}
-	n.programs[name] = p.p
-	return p.p, nil
-}
-
-// KillContainerd kills containerd as a crash would, and waits until it is gone. Pods live on.
-func (n *KubeletNode) KillContainerd() error { return n.killProgram("containerd") }
-
-// KillKubelet kills the kubelet as a crash would, and waits until it is gone. Pods live on.
-func (n *KubeletNode) KillKubelet() error { return n.killProgram("kubelet") }
-
-func (n *KubeletNode) killProgram(name string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p := n.programs[name]
-	if p == nil || !p.running() {
-		return fmt.Errorf("node %s: kill %s: it does not run", n.name, name)
-	}
-	if err := p.stop(0); err != nil {
-		return err
-	}
-	n.fabric.rig.forget(p)
-	return nil
-}
-
 // Stop kills everything that runs on the node, as when a machine loses its power, and removes its files but for the logs. It
 // returns when all of it is gone; that the node has been stopped already is no error. The Kubernetes Node stays.
 func (n *KubeletNode) Stop(ctx context.Context) error {
@@ -322,7 +202,7 @@ func (n *KubeletNode) Stop(ctx context.Context) error {
 	}
 	var errs []error
 	if n.first != nil {
-		errs = append(errs, n.end(ctx),
+		errs = append(errs, n.end(ctx), n.detachLoops(ctx),
 			n.fabric.ip(ctx, fmt.Sprintf("route flush exact %s\n", n.podRange())))
 	}
 	if n.cgroups.name != "" {
@@ -350,4 +230,12 @@ func (n *KubeletNode) end(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+func (n *KubeletNode) detachLoops(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "/bin/sh", n.file("kubelet_loops.sh"), n.file("loops")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("detach its loop devices: %w: %s", err, out)
+	}
+	return nil
 }

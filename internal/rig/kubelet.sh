@@ -33,11 +33,13 @@ show() {
   mount -t overlay -o "lowerdir=$2,upperdir=upper-$1,workdir=work-$1" overlay "root$2"
 }
 show root /
+# What is mounted there is not part of it. Not every file system can be written over; none of those has what a node needs to.
 for path in /*; do
   case $path in
   /dev | /proc | /run | /sys) continue ;;
   esac
-  ! mountpoint -q "$path" || show "${path#/}" "$path"
+  mountpoint -q "$path" || continue
+  show "${path#/}" "$path" || mount -o bind,ro "$path" "root$path"
 done
 
 # place SOURCE TARGET shows a folder of the machine at a path of the node.
@@ -64,6 +66,22 @@ for file in hosts hostname machine-id resolv.conf; do
   rm -f "root/etc/$file"
   mv "$file" "root/etc/$file"
 done
+
+# A loop device is the machine's, whoever attaches it. What is attached on the node is noted, to be detached in the end.
+losetup=$(command -v losetup)
+mv "root$losetup" "root$losetup.machine"
+cat >"root$losetup" <<X
+#!/bin/sh
+out=\$(losetup.machine "\$@") || exit
+[ -z "\$out" ] || printf '%s\\n' "\$out"
+for loop in "\$@" \$out; do
+  case \$loop in
+  /dev/loop[0-9]*) losetup.machine --noheadings --raw --output NAME,BACK-INO,BACK-MAJ:MIN "\$loop" >>"$dir/loops" 2>/dev/null ;;
+  esac
+done
+:
+X
+chmod 755 "root$losetup"
 
 mount -t proc proc root/proc
 # A kubelet sets these, but they are the machine's: it finds them set.
@@ -121,9 +139,11 @@ mount --make-rshared /
 
 # Where layers of images cannot be laid over each other they are copied, which takes longer.
 mkdir /run/probe /var/lib/containerd/probe /var/lib/containerd/probe/upper /var/lib/containerd/probe/work
+echo overlayfs >"$dir/etc/snapshotter"
 if mount -t overlay -o lowerdir=/etc,upperdir=/var/lib/containerd/probe/upper,workdir=/var/lib/containerd/probe/work probe /run/probe; then
   umount /run/probe
 else
+  echo native >"$dir/etc/snapshotter"
   sed -i 's/"overlayfs"/"native"/' "$dir/etc/containerd.toml"
 fi
 rm -r /run/probe /var/lib/containerd/probe

@@ -44,6 +44,7 @@ func (n *KubeletNode) writeFiles() error {
 	for path, content := range map[string]string{
 		"kubelet.sh":            kubeletScript,
 		"kubelet_program.sh":    kubeletProgramScript,
+		"kubelet_loops.sh":      kubeletLoopsScript,
 		"etc/kubelet.crt":       string(cert),
 		"etc/kubelet.key":       string(key),
 		"etc/ca.crt":            string(r.pki.pem),

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,7 +46,7 @@ func TestStopKubelets_LeavesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	startKubelets(t, r, "one")
+	nodes := startKubelets(t, r, "one")
 	for _, name := range []string{"", "Upper", "with.dot", "one"} {
 		if _, err := r.StartKubeletNode(t.Context(), rig.KubeletNodeOptions{Name: name}); err == nil {
 			t.Errorf("name %q is accepted", name)
@@ -57,8 +58,12 @@ func TestStopKubelets_LeavesNothing(t *testing.T) {
 	if len(tracesOf(t, r.Dir())) == 0 {
 		t.Fatal("a running node has no control group, so there is nothing to see when it is gone")
 	}
+	loop := attachLoop(t, nodes[0])
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if now := loops(t); slices.Contains(now, loop) {
+		t.Errorf("loop device %s is attached still", loop)
 	}
 	waitNothingLeft(t, parent, r.Dir())
 }
@@ -121,6 +126,33 @@ func runsPause(t *testing.T, kubeconfig string) bool {
 	_, _ = pods.Create(t.Context(), pod, metav1.CreateOptions{})
 	got, err := pods.Get(t.Context(), pod.Name, metav1.GetOptions{})
 	return err == nil && got.Status.Phase == corev1.PodRunning
+}
+
+// attachLoop attaches a loop device on the node, as a kubelet does for a volume of blocks, and returns its line of loops.
+func attachLoop(t *testing.T, n *rig.KubeletNode) string {
+	t.Helper()
+	const file = "/var/lib/virtloom/disk"
+	out, err := n.Command(t.Context(), "sh", "-c", "truncate -s 1M "+file+" && losetup -f --show "+file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	name := strings.TrimSpace(string(out))
+	all := loops(t)
+	i := slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, name+" ") })
+	if i < 0 {
+		t.Fatalf("%s is not attached: %q", name, all)
+	}
+	return all[i]
+}
+
+// loops lists the machine's loop devices that are attached, each with the inode and the device of its file.
+func loops(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.CommandContext(context.Background(), "losetup", "--noheadings", "--raw", "--output", "NAME,BACK-INO,BACK-MAJ:MIN", "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
 // tracesOf lists what the rig in dir has on the machine and not in a folder of its own: control groups and mounts.

@@ -112,6 +112,7 @@ func TestKubelet(t *testing.T) {
 	t.Run("runs Deployments and DaemonSets", c.runsWorkloads)
 	t.Run("survives its containerd", c.survivesContainerd)
 	t.Run("survives its kubelet", c.survivesKubelet)
+	t.Run("loses its node when the cable is pulled", c.losesNode)
 	t.Run("comes back under its name", c.comesBack)
 }
 
@@ -355,6 +356,26 @@ func (c cluster) survives(t *testing.T, node string, happens func(context.Contex
 	}
 	if got := c.in(t, node, "wget -qO- http://127.0.0.1:8080/"); got != node {
 		t.Errorf("the Pod says %q", got)
+	}
+}
+
+func (c cluster) losesNode(t *testing.T) {
+	f, err := c.Fabric(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + c.address(t, "two") + ":8080/"
+	if err := f.Cut(t.Context(), c.two); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.in(t, "one", "timeout 1 wget -qO- "+url+" || echo nothing"); got != "nothing" {
+		t.Errorf("two says %q", got)
+	}
+	if err := f.Mend(t.Context(), c.two); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.in(t, "one", "until wget -qO- "+url+"; do sleep 0.1; done"); got != "two" {
+		t.Errorf("two says %q", got)
 	}
 }
 

@@ -136,16 +136,28 @@ func (r *relay) close() error {
 	return err
 }
 
+// Node is a node of a fabric.
+type Node interface {
+	// Name of the node.
+	Name() string
+	// Address of the node in its fabric.
+	Address() string
+	// cable is the name of its cable at the bridge of the fabric.
+	cable() string
+}
+
+func (n *machine) cable() string { return port(n.number) }
+
 // Cut pulls the cable of a node out of the fabric: no packet comes through until Mend, and no
-// process is notified. The API server stays in reach, as it is not part of the fabric.
-func (f *Fabric) Cut(ctx context.Context, n *HypervisorNode) error { return f.setLink(ctx, n, "down") }
+// process is notified. A hypervisor node reaches the API server all the same, as it has it not by the fabric.
+func (f *Fabric) Cut(ctx context.Context, n Node) error { return f.setLink(ctx, n, "down") }
 
 // Mend undoes Cut.
-func (f *Fabric) Mend(ctx context.Context, n *HypervisorNode) error { return f.setLink(ctx, n, "up") }
+func (f *Fabric) Mend(ctx context.Context, n Node) error { return f.setLink(ctx, n, "up") }
 
-func (f *Fabric) setLink(ctx context.Context, n *HypervisorNode, state string) error {
-	if err := f.ip(ctx, "link set "+port(n.number)+" "+state+"\n"); err != nil {
-		return fmt.Errorf("set the link of node %s %s: %w", n.name, state, err)
+func (f *Fabric) setLink(ctx context.Context, n Node, state string) error {
+	if err := f.ip(ctx, "link set "+n.cable()+" "+state+"\n"); err != nil {
+		return fmt.Errorf("set the link of node %s %s: %w", n.Name(), state, err)
 	}
 	return nil
 }

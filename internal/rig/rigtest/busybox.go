@@ -14,7 +14,7 @@ import (
 const Busybox = "localhost/virtloom-busybox:dev"
 
 // applets are the programs that the image has in /bin.
-var applets = []string{"cat", "echo", "false", "hostname", "httpd", "id", "ls", "mkdir", "mount", "nc", "ping", "sh", "sleep", "test", "true", "wget"}
+var applets = []string{"cat", "echo", "false", "hostname", "httpd", "id", "ls", "mkdir", "mount", "nc", "ping", "sh", "sleep", "test", "timeout", "true", "wget"}
 
 // LoadBusybox gives nodes the image Busybox, made of the machine's busybox-static.
 func LoadBusybox(t testing.TB, nodes ...*rig.KubeletNode) {
