@@ -117,6 +117,7 @@ func (o *launcherOptions) run(ctx context.Context) error {
 		end()
 		return err
 	}
+	go serveDHCP(alive, o.log)
 	stopped := daemon.start(alive)
 	defer func() {
 		end()

@@ -233,7 +233,7 @@ func (p pod) addresses(u uplink) error {
 	for prefix := range want {
 		a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
 		if prefix.Addr().Is6() {
-			// Nobody else is there to have it; and without a guest the check would not end.
+			// No other host is there to have it, and without a guest the check would not end.
 			a.Flags = unix.IFA_F_NODAD
 		}
 		if err := p.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {

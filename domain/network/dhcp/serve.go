@@ -236,7 +236,7 @@ func (s *server) stop() {
 	s.done.Wait()
 }
 
-// loop answers what arrives. A message that cannot be answered is nobody's failure.
+// loop answers what arrives. A message that cannot be answered is not a failure of the server.
 func (s *server) loop(ctx context.Context, conn net.PacketConn, answer func([]byte, net.Addr) ([]byte, net.Addr)) error {
 	buf := make([]byte, maxMessage)
 	for {
