@@ -49,18 +49,26 @@ func emptyDir(pods, name string) string {
 func serveInContainer() error {
 	pods := os.Getenv(podsDir)
 	// What is mounted on the node comes here, and nothing goes back.
-	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""), unix.Mount("none", "/run", "tmpfs", 0, ""), os.MkdirAll(inPod, 0o755),
-		unix.Mount(emptyDir(pods, "hotplug-disks"), inPod, "", unix.MS_BIND|unix.MS_REC, ""))
+	err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""), unix.Mount("none", "/run", "tmpfs", 0, ""))
+	for _, m := range []struct{ from, to string }{
+		{emptyDir(pods, "hotplug-disks"), inPod}, {emptyDir(pods, "private"), "/var/run/kubevirt-private"},
+		{emptyDir(pods, "ephemeral-disks"), "/var/run/kubevirt-ephemeral-disks"},
+		{filepath.Join(pods, "claim"), "/var/run/kubevirt-private/vmi-disks/data"}, {filepath.Join(pods, "image"), "/var/run/kubevirt-image-volume/disk_1"},
+	} {
+		if _, absent := os.Stat(m.from); absent == nil {
+			err = errors.Join(err, os.MkdirAll(m.to, 0o755), unix.Mount(m.from, m.to, "", unix.MS_BIND|unix.MS_REC, ""))
+		}
+	}
 	if err != nil {
 		return err
 	}
 	return run(context.Background(), guestFlags(guestUID, "--connect", configfile.MemoryScheme, "--kubevirt-share-dir", filepath.Dir(emptyDir(pods, "sockets"))), io.Discard)
 }
 
-// TestLauncher_HotpluggedVolume has an agent and, in a container, the launcher of a
-// guest. It runs in a mount namespace of its own.
-func TestLauncher_HotpluggedVolume(t *testing.T) {
-	pods := os.Getenv(podsDir)
+// inMountNamespace runs the test again in a mount namespace of its own, where it returns the folder of Pods.
+func inMountNamespace(t *testing.T) (pods string, inside bool) {
+	t.Helper()
+	pods = os.Getenv(podsDir)
 	if pods == "" {
 		// A socket's address is short, so the folder's name has to be.
 		pods, err := os.MkdirTemp("", "vl")
@@ -80,10 +88,20 @@ func TestLauncher_HotpluggedVolume(t *testing.T) {
 		case strings.Contains(string(out), "--- SKIP"):
 			t.Skipf("%s", out)
 		}
-		return
+		return "", false
 	}
 	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")); err != nil {
 		t.Fatal(err)
+	}
+	return pods, true
+}
+
+// TestLauncher_HotpluggedVolume has an agent and, in a container, the launcher of a
+// guest. It runs in a mount namespace of its own.
+func TestLauncher_HotpluggedVolume(t *testing.T) {
+	pods, inside := inMountNamespace(t)
+	if !inside {
+		return
 	}
 	// What two Pods have: the guest's folders, the other two volumes.
 	carried := filepath.Join(pods, "pod-2")
@@ -103,22 +121,16 @@ func TestLauncher_HotpluggedVolume(t *testing.T) {
 
 // plugAndUnplug gives the guest two volumes, a file and a device, and takes them away.
 func plugAndUnplug(t *testing.T, pods string) {
-	group := launcherIn(t, pods)
+	group := groupOf(t)
+	launcherIn(t, pods, group)
+	if _, err := cgroup.Set(group, cgroup.Default()); err != nil {
+		t.Skipf("the kernel refuses device filters: %v", err)
+	}
 	o := &node{config: &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: pods, Cgroups: filepath.Dir(group)}}
 	vmi := pluggedGuest("file", "block")
-	find := func(_ context.Context, uid types.UID) (*corev1.Pod, error) {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: vmi.Namespace, UID: uid, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
-		}}, nil
-	}
-	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
-	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
+	c := connectorOf(t, o, vmi)
 	w := &workspace.Workspace{Root: o.config.StateDir}
 	if err := o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()}); err != nil {
-		t.Fatal(err)
-	}
-	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
-	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := w.Prepare(t.Context(), vmi, domain.Host{Arch: "x86_64", KVM: true})
@@ -178,8 +190,8 @@ func mountsOf(t *testing.T, kind string) (all []string) {
 	return all
 }
 
-// launcherIn starts the launcher in a container with a cgroup, and returns that.
-func launcherIn(t *testing.T, pods string) string {
+// groupOf makes a cgroup for a launcher.
+func groupOf(t *testing.T) string {
 	t.Helper()
 	root := ""
 	for _, m := range mountsOf(t, "cgroup2") {
@@ -191,28 +203,52 @@ func launcherIn(t *testing.T, pods string) string {
 	if root == "" || err != nil {
 		t.Skipf("no cgroup can be made here: %v", err)
 	}
-	dir, err := os.Open(group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
+	t.Cleanup(func() {
+		if err := unix.Rmdir(group); err != nil {
+			t.Error(err)
+		}
+	})
+	return group
+}
+
+// launcherIn starts the launcher in a container, with that cgroup if there is one.
+func launcherIn(t *testing.T, pods, group string) {
+	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), podRole+"=contained"), os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	if group != "" {
+		dir, err := os.Open(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // and all in its PID namespace with it
 		_ = cmd.Wait()
-		if err := unix.Rmdir(group); err != nil {
-			t.Error(err)
-		}
 	})
-	if _, err := cgroup.Set(group, cgroup.Default()); err != nil {
-		t.Skipf("the kernel refuses device filters: %v", err)
+	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
+}
+
+// connectorOf connects an agent to the launcher of a VMI.
+func connectorOf(t *testing.T, o *node, vmi *v1.VirtualMachineInstance) *launcher.Connector {
+	t.Helper()
+	find := func(_ context.Context, uid types.UID) (*corev1.Pod, error) {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, UID: uid, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		}}, nil
 	}
-	return group
+	c := &launcher.Connector{Pods: o.config.Launchers, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
+	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
+	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func boundClaim(name string) *corev1.PersistentVolumeClaim {

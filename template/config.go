@@ -9,16 +9,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil means KubeVirt's defaults. The result shares
-// maps, slices and pointers with the object. The default image of hook sidecars is the sidecar-shim next to the launcher
+// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil means KubeVirt's defaults, but for the seccomp
+// profile: launchers have that of the container runtime, so that namespaces can have Pod Security level restricted. The result
+// shares maps, slices and pointers with the object. The default image of hook sidecars is the sidecar-shim next to the launcher
 // image, as in KubeVirt's operator: with the same registry, prefix and tag. It is empty if the launcher image is not called
 // virt-launcher, or is referenced by digest.
 func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	c := Config{LauncherImage: launcherImage, SidecarShimImage: shimBeside(launcherImage)}
 	if kv == nil {
+		c.Seccomp = launcherSeccomp(&v1.KubeVirtConfiguration{})
 		return c
 	}
 	spec := &kv.Spec.Configuration
+	c.Seccomp = launcherSeccomp(spec)
 	c.ImagePullPolicy = spec.ImagePullPolicy
 	c.SELinuxLauncherType = spec.SELinuxLauncherType
 	c.DefaultRuntimeClass = spec.DefaultRuntimeClass
@@ -41,9 +44,6 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	if spec.AdditionalGuestMemoryOverheadRatio != nil {
 		c.AdditionalGuestMemoryOverheadRatio = *spec.AdditionalGuestMemoryOverheadRatio
 	}
-	if s := spec.SeccompConfiguration; s != nil && s.VirtualMachineInstanceProfile != nil {
-		c.Seccomp = s.VirtualMachineInstanceProfile.CustomProfile
-	}
 	if m := spec.MigrationConfiguration; m != nil && m.MatchSELinuxLevelOnMigration != nil {
 		c.IgnoreSELinuxLevel = !*m.MatchSELinuxLevelOnMigration
 	}
@@ -52,6 +52,20 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	}
 	developer(&c, spec.DeveloperConfiguration)
 	return c
+}
+
+// launcherSeccomp returns the seccomp profile of launchers. Without a choice of the cluster it is that of the container
+// runtime, unless the cluster allows post-copy: that needs userfaultfd, which runtimes refuse. A profile without content
+// is a choice: none.
+func launcherSeccomp(spec *v1.KubeVirtConfiguration) *v1.CustomProfile {
+	m := spec.MigrationConfiguration
+	switch s := spec.SeccompConfiguration; {
+	case s != nil && s.VirtualMachineInstanceProfile != nil:
+		return s.VirtualMachineInstanceProfile.CustomProfile
+	case s != nil, m != nil && m.AllowPostCopy != nil && *m.AllowPostCopy:
+		return nil
+	}
+	return &v1.CustomProfile{RuntimeDefaultProfile: true}
 }
 
 // shimBeside returns the sidecar-shim of the launcher image's release; empty if it cannot be derived.

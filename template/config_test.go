@@ -45,8 +45,37 @@ func TestConfigFrom_KubeVirt(t *testing.T) {
 	if diff := cmp.Diff(want, template.ConfigFrom(kv, "l")); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(template.Config{LauncherImage: "l"}, template.ConfigFrom(nil, "l")); diff != "" {
+	if diff := cmp.Diff(template.Config{LauncherImage: "l", Seccomp: profile}, template.ConfigFrom(nil, "l")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestConfigFrom_SeccompProfile(t *testing.T) {
+	yes, file := true, "p.json"
+	ofRuntime := &v1.CustomProfile{RuntimeDefaultProfile: true}
+	for name, tc := range map[string]struct {
+		is   v1.KubeVirtConfiguration
+		want *v1.CustomProfile
+	}{
+		"without a choice": {want: ofRuntime},
+		"post-copy":        {is: v1.KubeVirtConfiguration{MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &yes}}},
+		"no post-copy":     {is: v1.KubeVirtConfiguration{MigrationConfiguration: &v1.MigrationConfiguration{}}, want: ofRuntime},
+		"none":             {is: v1.KubeVirtConfiguration{SeccompConfiguration: &v1.SeccompConfiguration{}}},
+		"none for VMIs":    {is: v1.KubeVirtConfiguration{SeccompConfiguration: &v1.SeccompConfiguration{VirtualMachineInstanceProfile: &v1.VirtualMachineInstanceProfile{}}}},
+		"post-copy with a profile": {
+			is: v1.KubeVirtConfiguration{
+				MigrationConfiguration: &v1.MigrationConfiguration{AllowPostCopy: &yes},
+				SeccompConfiguration: &v1.SeccompConfiguration{VirtualMachineInstanceProfile: &v1.VirtualMachineInstanceProfile{
+					CustomProfile: &v1.CustomProfile{LocalhostProfile: &file},
+				}},
+			},
+			want: &v1.CustomProfile{LocalhostProfile: &file},
+		},
+	} {
+		kv := &v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: tc.is}}
+		if diff := cmp.Diff(tc.want, template.ConfigFrom(kv, "l").Seccomp); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

@@ -14,5 +14,6 @@
 // atomically: what both allow is always allowed, what neither allows never is.
 //
 // Only cgroup v2 is supported. The kubelet rejects nodes with cgroup v1 by default since Kubernetes
-// 1.35; on such a node every call returns an error that wraps [domain.ErrUnsupported].
+// 1.35; on such a node every call returns an error that wraps [domain.ErrUnsupported], and
+// [Hierarchy.Supported] is false.
 package cgroup

@@ -37,6 +37,6 @@
 //   - Guests with an isolated emulator thread start like any other, since libvirt pins all threads
 //     before the first instruction. All I/O threads are pinned, so that none runs on dedicated CPUs.
 //   - Hotplugged disks share the existing I/O threads, since none can be added to a running guest.
-//   - Files of a VMI are in its directory on the node ([Facts].Dir), not at fixed paths in a Pod, and
+//   - Files of a VMI are in its own directory ([Facts].Dir), not at fixed paths in a Pod, and
 //     KubeVirt's private elements in disks are omitted: libvirt does not read them.
 package convert

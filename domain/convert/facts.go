@@ -12,8 +12,8 @@ import (
 // In JSON and YAML, fields are named by their tags; see "refdaemon convert --facts".
 type Facts struct {
 	// Dir is the directory of the VMI's own files on this node, such as sockets and the console
-	// log. Its path is the same on every node, its content is not. If it is empty, devices that
-	// need such a file cannot be converted.
+	// log, by the path that the hypervisor has for it. That is the same on every node, its content
+	// is not. If it is empty, devices that need such a file cannot be converted.
 	Dir string `json:"dir"`
 
 	// Arch is the architecture of the node in libvirt's spelling: x86_64, aarch64 or s390x.
@@ -249,10 +249,11 @@ type SMBIOS struct {
 
 // DiskSource is the location of a volume's data on one node.
 type DiskSource struct {
-	// Path is the absolute path of the file or block device.
+	// Path is the absolute path of the file or block device; of one that only the hypervisor's
+	// mount namespace has, as that of a launcher Pod, the path there.
 	Path string `json:"path"`
-	// Inside is the path in the hypervisor's mount namespace, if it is another one, as in a
-	// launcher Pod. Defaults to Path.
+	// Inside is the path in the hypervisor's mount namespace, if that is another one. Defaults to
+	// Path.
 	Inside string `json:"inside"`
 	// Format is raw (default) or qcow2.
 	Format string `json:"format"`

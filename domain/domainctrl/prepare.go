@@ -117,7 +117,7 @@ func (r preparer) host(ctx context.Context, name string) (domain.Host, error) {
 	return h, nil
 }
 
-// errOneHost refuses a hypervisor that cannot tell the hypervisors of VMIs from each other.
+// errOneHost refuses a hypervisor that cannot describe the hypervisors of VMIs one by one.
 var errOneHost = fmt.Errorf("domainctrl: Hypervisor: must implement domain.HostOfDomain where VMIs have a Connector: %w", domain.ErrUnsupported)
 
 // listen opens the passage for the VMI's migration. A failure is the PrepareError only before
