@@ -78,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	w.admin = clientset(t, w.Config(rig.UserAdmin))
 	mgr, err := ctrl.NewManager(w.Config(rig.UserController), ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache:   cache.Options{ByObject: map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Field: authority.Requests()}}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Field: authority.Requests()}}},
 	})
 	must(t, err)
 	must(t, mgr.Add(&authority.Keeper{
