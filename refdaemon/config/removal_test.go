@@ -125,9 +125,10 @@ func (w *world) empty(ctx context.Context) error {
 		all = append(all, o)
 	}
 	for _, o := range all {
-		if err := w.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+		if err := w.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			fmt.Printf("LEFT %s %s fin %v %v status %v\n", o.GetKind(), o.GetName(), o.GetFinalizers(), err, o.Object["status"])
 			return fmt.Errorf("%s %s is left: finalizers %v %w", o.GetKind(), o.GetName(), o.GetFinalizers(), err)
 		}
 	}
-	return nil
+	return ctx.Err()
 }
