@@ -269,7 +269,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 
 	// The authority is compromised.
 	was := source.serial(t)
-	_, err = w.admin.CoreV1().Secrets(secret.Namespace).Patch(t.Context(), secret.Name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`), metav1.PatchOptions{})
+	_, err = w.admin.CoreV1().Secrets(secret.Namespace).Patch(t.Context(), secret.Name, types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
 	must(t, err)
 	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		m, err := w.admin.CoreV1().ConfigMaps(published.Namespace).Get(ctx, published.Name, metav1.GetOptions{})
