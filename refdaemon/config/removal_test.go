@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -42,7 +43,7 @@ func (w *world) deletable(ctx context.Context) error {
 
 // testRemoval deletes everything as the documentation says not to, and then as it says to.
 func (w *world) testRemoval(t *testing.T, flat []byte) {
-	w.unasked(t)
+	w.unask(t)
 	pods, err := w.pods(t.Context(), "controller")
 	must(t, err)
 	controller := w.run(t, "controller", &pods[0], "--leader-elect-namespace="+pods[0].Namespace)
@@ -93,6 +94,19 @@ func (w *world) testRemoval(t *testing.T, flat []byte) {
 	}
 	must(t, controller.Stop(time.Minute))
 	w.await(t, "everything to be gone", w.empty)
+}
+
+// unask has the API server ask no controller here any more, as the manifests say.
+func (w *world) unask(t *testing.T) {
+	t.Helper()
+	w.webhooks(t, func(hook map[string]any) error {
+		asked, found, err := unstructured.NestedString(hook, "clientConfig", "url")
+		if u, err := url.Parse(asked); found && err == nil {
+			hook["clientConfig"] = map[string]any{"service": map[string]any{"namespace": rbac.Namespace, "name": "virtloom-webhook", "path": u.Path}}
+		}
+		hook["failurePolicy"] = "Ignore"
+		return err
+	})
 }
 
 // testWhole fails if anything is being deleted that can be kept.

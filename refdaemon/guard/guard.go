@@ -37,7 +37,7 @@ const (
 	Override = "virtloom.dev/delete-with-guests"
 
 	owner = "virtualmachineinstances.kubevirt.io"
-	// every is the time between two checks that nobody has removed the guard.
+	// every is the time between two checks that no client has removed the guard.
 	every = time.Minute
 )
 

@@ -282,7 +282,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 	must(t, says(first, "and now"))
 }
 
-// TestSigner_Strangers asks a real API server for certificates that nobody may have.
+// TestSigner_Strangers asks a real API server for certificates that no client may have.
 func TestSigner_Strangers(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod(t, "agent", nodeA)
@@ -311,7 +311,7 @@ func TestSigner_Strangers(t *testing.T) {
 			if (len(r.Status.Certificate) > 0) != (tt.want == "") || !strings.Contains(why, tt.want) {
 				t.Errorf("%+v", r.Status)
 			}
-			// Nobody but the signer decides about it.
+			// No other client decides about it.
 			for _, who := range []kubernetes.Interface{w.token(t, a), clientset(t, w.Config(rig.NodeUser(nodeA)))} {
 				r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x"})
 				if _, err := who.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), r.Name, r, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
