@@ -13,7 +13,7 @@ paths=(
 )
 
 # The packages of the controller, and those of the node agent: their markers (+kubebuilder:rbac) define their rights.
-controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority)
+controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority ./refdaemon/guard)
 node=(./domain/... ./refdaemon/guarded ./refdaemon/nodecert)
 
 # roles DIR

@@ -86,6 +86,7 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addAdmission,
 		o.addEvictions,
 		o.addCertificates,
+		o.addGuard,
 		o.addConfiguration,
 		o.addSight,
 	} {

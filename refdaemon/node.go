@@ -141,9 +141,13 @@ func (o *node) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&nodectrl.Heartbeat{
+	h := &nodectrl.Heartbeat{
 		NodeName: o.config.NodeName, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.config.Heartbeat.Duration, Drained: drained,
-	})
+	}
+	if o.config.Launchers != "" {
+		h.Check, h.Recorder = o.check(mgr), mgr.GetEventRecorder("virtloom-node")
+	}
+	return mgr.Add(h)
 }
 
 func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {

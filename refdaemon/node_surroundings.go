@@ -14,8 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
+	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/network"
+	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/nodecheck"
 )
 
 // devices offers the node's devices to its kubelet while the manager runs. Without a kubelet there
@@ -52,5 +55,19 @@ func (o *node) networks() *network.Bridges {
 	return &network.Bridges{
 		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.config.HostBridge(), nil },
 		Records: filepath.Join(o.config.StateDir, "networks"),
+	}
+}
+
+// check looks for what the node lacks for guests in Pods.
+func (o *node) check(mgr manager.Manager) func(context.Context) []nodectrl.Problem {
+	p := &nodecheck.Probe{
+		Pods: o.config.Launchers, Cgroups: o.config.Cgroups, Emulation: (&domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}).AllowEmulation,
+	}
+	return func(ctx context.Context) []nodectrl.Problem {
+		f, err := p.Facts(ctx)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "The node could not be checked completely")
+		}
+		return nodecheck.Judge(f)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -73,6 +75,11 @@ type Heartbeat struct {
 	// CPUs (policy "static"); a file that cannot be read means that it does not. Defaults to
 	// DefaultCPUManagerState.
 	CPUManagerState string
+	// Check returns what the node lacks for VMIs; it is called before every report, and must return soon. While something is
+	// missing, the node is unschedulable, ProblemsAnnotation says why, and Recorder emits an event when that changes. Both default
+	// to none.
+	Check    func(context.Context) []Problem
+	Recorder events.EventRecorder
 	// Every is the shortest time between two reports, the longest is 2.2 times that. Defaults to
 	// DefaultHeartbeat.
 	Every time.Duration
@@ -80,6 +87,8 @@ type Heartbeat struct {
 	// of math/rand.
 	Clock  clock.Clock
 	Random func() float64
+
+	problems []Problem // the last ones
 }
 
 // Start reports until ctx ends, and then until Drained is closed.
@@ -207,12 +216,15 @@ func (h *Heartbeat) lastReport(ctx context.Context) error {
 
 func (h *Heartbeat) report(ctx context.Context, schedulable bool) error {
 	manager := strconv.FormatBool(staticPolicy(h.CPUManagerState))
+	fit, annotations := h.look(ctx)
 	now := h.Clock.Now().UTC().Format(time.RFC3339)
+	own := map[string]*string{v1.VirtHandlerHeartbeat: &now, handoff.HeartbeatAnnotation: &now}
+	maps.Copy(own, annotations)
 	return patchNode(ctx, h.Client, h.NodeName, metadata{
 		Labels: map[string]*string{
-			v1.NodeSchedulable: new(strconv.FormatBool(schedulable)), v1.CPUManager: &manager, v1.DeprecatedCPUManager: &manager,
+			v1.NodeSchedulable: new(strconv.FormatBool(schedulable && fit)), v1.CPUManager: &manager, v1.DeprecatedCPUManager: &manager,
 		},
-		Annotations: map[string]*string{v1.VirtHandlerHeartbeat: &now, handoff.HeartbeatAnnotation: &now},
+		Annotations: own,
 	})
 }
 

@@ -11,7 +11,7 @@
 //
 // The Secret is the only source of what agents trust: the ConfigMap is overwritten with its content, and never read for more
 // than to see what is published. So whoever replaces the content of the Secret in one write, such as by emptying it, replaces
-// the authority, and nobody trusts the former one any more.
+// the authority, and no agent trusts the former one any more.
 package authority
 
 import (
@@ -77,7 +77,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		pause := min(mostBetween, k.CertificateLifetime/looks)
 		switch err := k.Look(ctx); {
-		case apierrors.IsConflict(err): // somebody else was faster, such as a former leader
+		case apierrors.IsConflict(err): // another client was faster, such as a former leader
 			pause = min(pause, retry)
 		case err != nil && ctx.Err() == nil:
 			logger.Error(err, "Maintaining the authority of node agents failed, retrying")

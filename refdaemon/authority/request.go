@@ -50,7 +50,7 @@ type creator struct {
 	uid       types.UID
 }
 
-// creatorOf returns the agent that has made a request; an error if it was somebody else.
+// creatorOf returns the agent that has made a request; an error if it was another client.
 func creatorOf(spec *certificatesv1.CertificateSigningRequestSpec) (creator, error) {
 	if want := "system:serviceaccount:" + rbac.NodeNamespace + ":" + account; spec.Username != want {
 		return creator{}, fmt.Errorf("its creator is %q, not a node agent (%s)", spec.Username, want)

@@ -183,7 +183,7 @@ func TestSign_Lifetime(t *testing.T) {
 	}
 }
 
-// TestSigner_ApprovedByAnother: a request that somebody approves is judged like any other.
+// TestSigner_ApprovedByAnother: a request that an administrator approves is judged like any other.
 func TestSigner_ApprovedByAnother(t *testing.T) {
 	a := sound(t)
 	a.request.DNSNames = []string{"node-b"}

@@ -120,7 +120,7 @@ func (s *Signer) decide(ctx context.Context, spec *certificatesv1.CertificateSig
 	return key, who.node, refused, nil
 }
 
-// deny denies a request. One that somebody else has approved can only fail.
+// deny denies a request. One that another client has approved can only fail.
 func (s *Signer) deny(ctx context.Context, r *certificatesv1.CertificateSigningRequest, why error) error {
 	ctrl.LoggerFrom(ctx).Info("Denied a certificate", "request", r.Name, "user", r.Spec.Username, "reason", why.Error())
 	var err error

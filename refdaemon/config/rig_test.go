@@ -119,7 +119,7 @@ func TestManifests_InCluster(t *testing.T) {
 	t.Run("one replica leads, the other takes over", w.testElection)
 	t.Run("the daemons have all their rights", w.testRights)
 	t.Run("a drained node leaves one replica", w.testBudget)
-	t.Run("it can be removed", func(t *testing.T) { w.removable(t, flat) })
+	t.Run("it is not removed under guests", func(t *testing.T) { w.testRemoval(t, flat) })
 }
 
 // testComplete asks about what needs cert-manager without having it.
@@ -237,18 +237,6 @@ func (w *world) cordon(t *testing.T, node string, on bool) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
 	must(t, w.Patch(context.WithoutCancel(t.Context()), n, client.RawPatch(types.MergePatchType, patch)))
-}
-
-// removable has the API server check the removal of everything.
-func (w *world) removable(t *testing.T, flat []byte) {
-	t.Helper()
-	bin, err := rig.BinDir()
-	must(t, err)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), "--kubeconfig", w.Kubeconfig(rig.UserAdmin), "delete", "--dry-run=server", "-f", "-")
-	cmd.Stdin = bytes.NewReader(flat)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 }
 
 // credentials are those that the kubelet would mount into a Pod: a token bound to it, which names its node.

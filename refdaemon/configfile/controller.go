@@ -50,6 +50,9 @@ type ControllerConfiguration struct {
 	// AdditionalLauncherAnnotationsSync are the same keys of annotations. Default none.
 	// Takes effect at the next start.
 	AdditionalLauncherAnnotationsSync []string `json:"additionalLauncherAnnotationsSync"`
+	// DeletionGuard makes the API server refuse to delete the daemons, definitions and rights while VMIs exist. Default false.
+	// Takes effect at the next start.
+	DeletionGuard bool `json:"deletionGuard"`
 	// Webhooks configures the admission webhooks.
 	Webhooks Webhooks `json:"webhooks"`
 	// NodeCertificates configures the authority that signs the certificates of node agents.
@@ -153,6 +156,7 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("outOfServiceTaint", "out-of-service-taint", "make the taint node.kubernetes.io/out-of-service on an unresponsive Node that is not ready confirm that the machine is off, which fails its VMIs", boolean(&c.OutOfServiceTaint)),
 		option("additionalLauncherLabelsSync", "additional-launcher-labels-sync", "`keys` of labels, separated by commas, that are synced from a VMI to its Pod; a key may end in *", &list{to: &c.AdditionalLauncherLabelsSync, commas: true}),
 		option("additionalLauncherAnnotationsSync", "additional-launcher-annotations-sync", "the same `keys` of annotations", &list{to: &c.AdditionalLauncherAnnotationsSync, commas: true}),
+		option("deletionGuard", "deletion-guard", "make the API server refuse to delete the daemons, definitions, namespaces and rights of virtloom's manifests while VMIs exist", boolean(&c.DeletionGuard)),
 		option("webhooks.address", "webhook-address", "`address` of the webhooks that default and validate new VMIs and judge evictions of their Pods; 0 serves none", text(&w.Address)),
 		option("webhooks.certDir", "webhook-cert-dir", "`directory` of tls.crt and tls.key for --webhook-address; reloaded when they change", text(&w.CertDir)),
 		option("webhooks.certSecret", "webhook-cert-secret", "`NAMESPACE/NAME` of the Secret for the certificate of --webhook-address, which is issued, trusted by the API server and rotated without --webhook-cert-dir", text(&w.CertSecret)),

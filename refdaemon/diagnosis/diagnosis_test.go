@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
@@ -177,6 +178,17 @@ var diagnoses = map[string]struct {
 	"a node whose hypervisor is not ready": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Labels[v1.NodeSchedulable] = "false" })}
 	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NotSchedulable}, []string{"libvirt on the node"}},
+	"a node that lacks devices": {func(*testing.T) []client.Object {
+		return []client.Object{nodeObject("a", func(n *corev1.Node) {
+			n.Labels[v1.NodeSchedulable] = "false"
+			n.Annotations[nodectrl.ProblemsAnnotation] = `[{"code":"NoKVM","what":"no KVM","remedy":"a firmware"},{"code":"NoTun","what":"no tun","remedy":"modprobe tun"}]`
+		})}
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NodeUnfit, diagnosis.NodeUnfit}, []string{"no KVM", "a firmware", "no tun", "modprobe tun"}},
+	"a node that cannot say what it lacks": {func(*testing.T) []client.Object {
+		return []client.Object{nodeObject("a", func(n *corev1.Node) {
+			n.Labels[v1.NodeSchedulable], n.Annotations[nodectrl.ProblemsAnnotation] = "false", "x"
+		})}
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NodeUnfit}, []string{"cannot be read"}},
 	"a node that is not ready": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) {
 			n.Status.Conditions = []corev1.NodeCondition{

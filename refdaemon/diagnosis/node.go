@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/vmi"
@@ -30,6 +31,8 @@ const (
 	NotSchedulable diagnose.FindingKind = "NotSchedulable"
 	// NoAgent means that no agent has ever sent a heartbeat.
 	NoAgent diagnose.FindingKind = "NoAgent"
+	// NodeUnfit means that it lacks something without which it runs no VMIs.
+	NodeUnfit diagnose.FindingKind = "NodeUnfit"
 	// Draining means that it is cordoned or tainted, and has VMIs.
 	Draining diagnose.FindingKind = "Draining"
 	// SlotsTaken means that all of its migration slots are in use.
@@ -131,10 +134,24 @@ func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 		n.find(diagnose.NodeSilent, fmt.Sprintf("its agent has sent no heartbeat for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
 			"VMIs of an unresponsive node are lost until it returns, or is confirmed to be off; no VMI migrates there",
 			"check that the node is up and its agent runs; if the node is gone for good, make sure that it is off and delete its Node object")
+	case !n.Schedulable && n.unfit(node):
 	case !n.Schedulable:
 		n.find(NotSchedulable, "its agent reports that VMIs cannot be placed there (label kubevirt.io/schedulable)", "the hypervisor or the devices are not ready, or the agent is terminating",
 			"check the agent's log and its probe /readyz, and libvirt on the node")
 	}
+}
+
+// unfit adds findings about what the node lacks, and reports whether there are any.
+func (n *Node) unfit(node *corev1.Node) bool {
+	const why = "guests would fail there, so the agent has none placed on the node"
+	problems, err := nodectrl.ProblemsOf(node)
+	if err != nil {
+		n.find(NodeUnfit, "what its agent reports to be missing cannot be read: "+err.Error(), why, "check the agent's log")
+	}
+	for _, p := range problems {
+		n.find(NodeUnfit, p.What, why, p.Remedy).Reason = p.Code
+	}
+	return err != nil || len(problems) > 0
 }
 
 // conditions adds findings about the kubelet's conditions.

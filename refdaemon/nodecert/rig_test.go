@@ -78,7 +78,7 @@ func newWorld(t *testing.T) *world {
 	w.admin = clientset(t, w.Config(rig.UserAdmin))
 	mgr, err := ctrl.NewManager(w.Config(rig.UserController), ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(), Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache:   cache.Options{ByObject: map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Field: authority.Requests()}}},
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&certificatesv1.CertificateSigningRequest{}: {Field: authority.Requests()}}},
 	})
 	must(t, err)
 	must(t, mgr.Add(&authority.Keeper{
@@ -269,7 +269,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 
 	// The authority is compromised.
 	was := source.serial(t)
-	_, err = w.admin.CoreV1().Secrets(secret.Namespace).Patch(t.Context(), secret.Name, types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`), metav1.PatchOptions{})
+	_, err = w.admin.CoreV1().Secrets(secret.Namespace).Patch(t.Context(), secret.Name, types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
 	must(t, err)
 	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		m, err := w.admin.CoreV1().ConfigMaps(published.Namespace).Get(ctx, published.Name, metav1.GetOptions{})
@@ -282,7 +282,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 	must(t, says(first, "and now"))
 }
 
-// TestSigner_Strangers asks a real API server for certificates that nobody may have.
+// TestSigner_Strangers asks a real API server for certificates that no client may have.
 func TestSigner_Strangers(t *testing.T) {
 	w := newWorld(t)
 	a := w.pod(t, "agent", nodeA)
@@ -311,7 +311,7 @@ func TestSigner_Strangers(t *testing.T) {
 			if (len(r.Status.Certificate) > 0) != (tt.want == "") || !strings.Contains(why, tt.want) {
 				t.Errorf("%+v", r.Status)
 			}
-			// Nobody but the signer decides about it.
+			// No other client decides about it.
 			for _, who := range []kubernetes.Interface{w.token(t, a), clientset(t, w.Config(rig.NodeUser(nodeA)))} {
 				r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x"})
 				if _, err := who.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), r.Name, r, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {

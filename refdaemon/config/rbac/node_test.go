@@ -46,6 +46,8 @@ func (w *world) testNodes(t *testing.T) {
 		by, node, patch, denied string
 	}{
 		"its heartbeat":             {patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"true"},"annotations":{"kubevirt.io/heartbeat":"2026-01-02T03:04:05Z","virtloom.dev/heartbeat":"2026-01-02T03:04:05Z"}}}`},
+		"what it lacks":             {patch: `{"metadata":{"annotations":{"virtloom.dev/problems":"[]"}}}`},
+		"what another lacks":        {node: nodeB, patch: `{"metadata":{"annotations":{"virtloom.dev/problems":"[]"}}}`, denied: foreign},
 		"its Pod's heartbeat":       {by: podOnA, patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`},
 		"what CPUs it has":          {patch: `{"metadata":{"labels":{"cpu-model.node.kubevirt.io/Penryn":"true","cpu-feature.node.kubevirt.io/aes":"true","kubevirt.io/cpumanager":"false","cpumanager":"false"}}}`},
 		"all that a real node can":  {patch: string(everything)},
@@ -127,14 +129,16 @@ func (w *world) testRoles(t *testing.T) {
 		true: {
 			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "list kubevirt.io/kubevirts", "get,patch /nodes",
 			"get /configmaps", "get /secrets " + secretive + "/user-data", "get /persistentvolumeclaims", "get /persistentvolumes", "create,patch events.k8s.io/events",
-			"get,list,watch /pods",
+			"get,list,watch /pods", "create,get certificates.k8s.io/certificatesigningrequests",
 		},
 		false: {
 			"create,update,delete,deletecollection kubevirt.io/virtualmachineinstances", "patch,update kubevirt.io/virtualmachineinstances/status",
 			"get,list,patch kubevirt.io/virtualmachineinstancemigrations", "patch,update kubevirt.io/kubevirts",
 			"list,watch,create,update,delete /nodes", "patch,update /nodes/status", "create,patch,update,delete /pods", "create /pods/exec",
 			"get,list,watch,create,patch,update,delete /secrets", "list,watch,create,patch,update,delete /secrets " + secretive + "/", "list,watch,create,patch,update /configmaps", "list,patch /persistentvolumeclaims",
-			"list,patch,create /persistentvolumes", "list /namespaces", "create /serviceaccounts/token", "get,create,update coordination.k8s.io/leases",
+			"list,patch,create /persistentvolumes", "list /namespaces", "create /serviceaccounts/token",
+			"list,watch,patch,update,delete certificates.k8s.io/certificatesigningrequests", "update certificates.k8s.io/certificatesigningrequests/approval",
+			"approve,sign certificates.k8s.io/signers /virtloom.dev/node-agent", "get /secrets virtloom-system/virtloom-node-authority", "update,patch /configmaps virtloom-node/virtloom-node-authorities", "get,create,update coordination.k8s.io/leases",
 			"patch admissionregistration.k8s.io/validatingadmissionpolicies", "patch rbac.authorization.k8s.io/clusterroles",
 			"impersonate /users", "impersonate /groups",
 		},
@@ -145,10 +149,15 @@ func (w *world) testRoles(t *testing.T) {
 			"patch kubevirt.io/virtualmachineinstancemigrations/status", "patch kubevirt.io/kubevirts/status", "create /pods/eviction", "list,watch migrations.kubevirt.io/migrationpolicies",
 			"get,list,watch,create,delete /pods", "patch /pods/status", "get,list,watch,patch /nodes", "get /configmaps",
 			"create,patch events.k8s.io/events", "get,update coordination.k8s.io/leases virtloom-system/virtloom-controller",
+			"get,update /secrets virtloom-system/virtloom-node-authority", "get,update /configmaps virtloom-node/virtloom-node-authorities",
+			"update certificates.k8s.io/certificatesigningrequests/approval", "update certificates.k8s.io/certificatesigningrequests/status",
+			"get,create,patch,delete admissionregistration.k8s.io/validatingadmissionpolicies /virtloom-guests-exist",
 		},
 		false: {
 			"create,update,delete kubevirt.io/virtualmachineinstances", "get,list /secrets", "list /configmaps", "create,update,delete /nodes", "patch /nodes/status",
 			"update coordination.k8s.io/leases virtloom-system/other", "create coordination.k8s.io/leases kube-system/x",
+			"approve,sign certificates.k8s.io/signers /kubernetes.io", "create certificates.k8s.io/certificatesigningrequests", "update /secrets virtloom-system/other",
+			"get,create,patch,delete admissionregistration.k8s.io/validatingadmissionpolicies /virtloom-guests", "create admissionregistration.k8s.io/validatingadmissionpolicybindings",
 			"create /pods/exec", "patch,update kubevirt.io/kubevirts", "patch rbac.authorization.k8s.io/clusterroles", "impersonate /users",
 		},
 	}

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/refdaemon/authority"
+	"github.com/virtloom/virtloom/refdaemon/config"
+	"github.com/virtloom/virtloom/refdaemon/guard"
 )
 
 // keyOf returns the key of NAMESPACE/NAME, which the configuration has validated.
@@ -43,4 +45,16 @@ func (o *controller) addCertificates(_ context.Context, mgr ctrl.Manager) error 
 	return (&authority.Signer{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Secret: keyOf(c.Secret), Lifetime: c.Lifetime.Duration,
 	}).SetupWithManager(mgr)
+}
+
+// addGuard registers the guard against the deletion of what VMIs depend on.
+func (o *controller) addGuard(_ context.Context, mgr ctrl.Manager) error {
+	if !o.config.DeletionGuard {
+		return nil
+	}
+	all, err := config.Manifests()
+	if err != nil {
+		return err
+	}
+	return (&guard.Keeper{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Guarded: all}).SetupWithManager(mgr)
 }
