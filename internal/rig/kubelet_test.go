@@ -337,7 +337,10 @@ func (c cluster) survivesKubelet(t *testing.T) {
 		if err := c.two.KillKubelet(); err != nil {
 			return err
 		}
-		return c.two.StartKubelet(ctx)
+		if err := c.two.StartKubelet(ctx); err != nil {
+			return err
+		}
+		return c.two.StartKubelet(ctx) // which runs already
 	})
 }
 
