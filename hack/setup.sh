@@ -61,6 +61,7 @@ install_packages() {
     die "Debian packages are missing and installing them needs root; run: sudo apt-get install --no-install-recommends ${missing% }"
   say "installing ${missing% }"
   update_lists
+  # Nothing of this machine gives way to it (--no-remove): apt-get then says what is in the way, and nothing is done.
   # shellcheck disable=SC2086 # names are words
   with_progress "installing Debian packages" "$bin/.log/apt-install.log" \
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-remove $missing

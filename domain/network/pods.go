@@ -3,6 +3,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,22 +174,12 @@ func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
 	if c.ports, err = portsOf(in); err != nil {
 		return nil, defect(vmi, field+".ports", err.Error(), "use numbers from 1 to 65535 and TCP or UDP; ports in a row, and portRanges, count as one", domain.ErrInvalid)
 	}
-	for _, s := range []struct {
-		to              *subnet
-		field, cidr, or string
-		bits            int
-	}{{&c.v4, "vmNetworkCIDR", pod.VMNetworkCIDR, defaultIPv4, 32}, {&c.v6, "vmIPv6NetworkCIDR", pod.VMIPv6NetworkCIDR, defaultIPv6, 128}} {
-		if s.cidr == "" {
-			s.cidr = s.or
-		}
-		prefix, err := netip.ParsePrefix(s.cidr)
-		at := fmt.Sprintf("spec.networks[%d].pod.%s", n, s.field)
-		// A gateway and a guest need four addresses.
-		if err != nil || prefix.Addr().BitLen() != s.bits || prefix.Bits() > s.bits-2 || !prefix.Addr().IsGlobalUnicast() {
-			return nil, defect(vmi, at, fmt.Sprintf("Invalid value: %.60q is not a network for a guest and its gateway", s.cidr), "use a network such as "+s.or, domain.ErrInvalid)
-		}
-		gateway := prefix.Masked().Addr().Next()
-		*s.to = subnet{prefix: prefix.Masked(), gateway: gateway, guest: gateway.Next(), field: at}
+	at := fmt.Sprintf("spec.networks[%d].pod.", n)
+	if c.v4, err = newSubnet(vmi, at+"vmNetworkCIDR", pod.VMNetworkCIDR, defaultIPv4); err != nil {
+		return nil, err
+	}
+	if c.v6, err = newSubnet(vmi, at+"vmIPv6NetworkCIDR", pod.VMIPv6NetworkCIDR, defaultIPv6); err != nil {
+		return nil, err
 	}
 	devices := &vmi.Spec.Domain.Devices
 	virtio := in.Model == "" || in.Model == xmlspec.BusVirtio
@@ -196,4 +187,16 @@ func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
 	c.multiqueue = virtio && devices.NetworkInterfaceMultiQueue != nil && *devices.NetworkInterfaceMultiQueue &&
 		xmlspec.TopologyOf(&vmi.Spec.Domain).Count() > 1
 	return c, nil
+}
+
+// newSubnet returns the network of a field. The standard one has its family.
+func newSubnet(vmi *v1.VirtualMachineInstance, field, cidr, standard string) (subnet, error) {
+	prefix, err := netip.ParsePrefix(cmp.Or(cidr, standard))
+	size := netip.MustParsePrefix(standard).Addr().BitLen()
+	// A gateway and a guest need four addresses.
+	if err != nil || prefix.Addr().BitLen() != size || prefix.Bits() > size-2 || !prefix.Addr().IsGlobalUnicast() {
+		return subnet{}, defect(vmi, field, fmt.Sprintf("Invalid value: %.60q is not a network for a guest and its gateway", cidr), "use a network such as "+standard, domain.ErrInvalid)
+	}
+	gateway := prefix.Masked().Addr().Next()
+	return subnet{prefix: prefix.Masked(), gateway: gateway, guest: gateway.Next(), field: field}, nil
 }

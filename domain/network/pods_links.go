@@ -215,6 +215,25 @@ func (p pod) addresses(u uplink) error {
 			}
 		}
 	}
+	if err := p.strip(link, want); err != nil {
+		return err
+	}
+	for prefix := range want {
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
+		if prefix.Addr().Is6() {
+			// No other host is there to have it, and without a guest the check would not end.
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := p.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("address %s of bridge %s: %w", prefix, podBridge, err)
+		}
+	}
+	return nil
+}
+
+// strip removes other addresses of the bridge than the wanted ones, and takes those that it has from
+// these.
+func (p pod) strip(link netlink.Link, want map[netip.Prefix]bool) error {
 	have, err := p.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("addresses of bridge %s: %w", podBridge, err)
@@ -228,16 +247,6 @@ func (p pod) addresses(u uplink) error {
 		}
 		if err := p.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("removing address %s of bridge %s: %w", a.IPNet, podBridge, err)
-		}
-	}
-	for prefix := range want {
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
-		if prefix.Addr().Is6() {
-			// No other host is there to have it, and without a guest the check would not end.
-			a.Flags = unix.IFA_F_NODAD
-		}
-		if err := p.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("address %s of bridge %s: %w", prefix, podBridge, err)
 		}
 	}
 	return nil

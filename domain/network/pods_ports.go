@@ -24,46 +24,53 @@ type portRange struct {
 
 // portsOf returns the ports of an interface, sorted and merged. None means all.
 func portsOf(in *v1.Interface) ([]portRange, error) {
-	var all []portRange
-	add := func(protocol string, first, last int32) error {
-		r := portRange{first: uint16(first), last: uint16(last)} //nolint:gosec // checked below
-		switch strings.ToUpper(protocol) {
-		case "", "TCP":
-			r.protocol = unix.IPPROTO_TCP
-		case "UDP":
-			r.protocol = unix.IPPROTO_UDP
-		default:
-			return fmt.Errorf("Unsupported value: protocol %.20q", protocol)
-		}
-		if first < 1 || last > math.MaxUint16 || first > last {
-			return fmt.Errorf("Invalid value: ports %d to %d", first, last)
-		}
-		all = append(all, r)
-		return nil
-	}
+	all := slices.Clone(in.PortRanges)
 	for _, p := range in.Ports {
-		if err := add(p.Protocol, p.Port, p.Port); err != nil {
+		all = append(all, v1.PortRange{Protocol: p.Protocol, Start: p.Port, End: p.Port})
+	}
+	var ranges []portRange
+	for _, p := range all {
+		r, err := newRange(p)
+		if err != nil {
 			return nil, err
 		}
+		ranges = append(ranges, r)
 	}
-	for _, p := range in.PortRanges {
-		if err := add(p.Protocol, p.Start, p.End); err != nil {
-			return nil, err
-		}
+	out := merged(ranges)
+	if len(out) > maxRanges {
+		return nil, fmt.Errorf("%d ranges of ports are more than %d", len(out), maxRanges)
 	}
-	slices.SortFunc(all, func(a, b portRange) int {
+	return out, nil
+}
+
+func newRange(p v1.PortRange) (portRange, error) {
+	if p.Start < 1 || p.End > math.MaxUint16 || p.Start > p.End {
+		return portRange{}, fmt.Errorf("invalid ports %d to %d", p.Start, p.End)
+	}
+	out := portRange{first: uint16(p.Start), last: uint16(p.End)} //nolint:gosec // just checked
+	switch strings.ToUpper(p.Protocol) {
+	case "", "TCP":
+		out.protocol = unix.IPPROTO_TCP
+	case "UDP":
+		out.protocol = unix.IPPROTO_UDP
+	default:
+		return portRange{}, fmt.Errorf("unsupported protocol %.20q", p.Protocol)
+	}
+	return out, nil
+}
+
+// merged returns the ranges in order, and those that touch as one.
+func merged(ranges []portRange) []portRange {
+	slices.SortFunc(ranges, func(a, b portRange) int {
 		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.first, b.first))
 	})
 	var out []portRange
-	for _, r := range all {
+	for _, r := range ranges {
 		if n := len(out); n > 0 && out[n-1].protocol == r.protocol && int(r.first) <= int(out[n-1].last)+1 {
 			out[n-1].last = max(out[n-1].last, r.last)
 			continue
 		}
 		out = append(out, r)
 	}
-	if len(out) > maxRanges {
-		return nil, fmt.Errorf("Too many: %d ranges of ports, at most %d are supported", len(out), maxRanges)
-	}
-	return out, nil
+	return out
 }

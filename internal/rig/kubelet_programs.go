@@ -61,7 +61,6 @@ func (n *KubeletNode) StartContainerd(ctx context.Context) error {
 
 // StartKubelet starts the kubelet, if it does not run, and waits until the Node is Ready with the node's address.
 func (n *KubeletNode) StartKubelet(ctx context.Context) error {
-	started := time.Now()
 	p, err := n.run("kubelet", filepath.Join(n.fabric.rig.bin, "kubelet"), "--config="+n.file("etc/kubelet.yaml"),
 		"--kubeconfig="+n.file("etc/kubelet.kubeconfig"), "--hostname-override="+n.name, "--node-ip="+n.address, "--v=2")
 	if err != nil {
@@ -71,26 +70,30 @@ func (n *KubeletNode) StartKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	state := "there is no Node yet"
-	err = wait.PollUntilContextCancel(ctx, 2*probeInterval, true, func(ctx context.Context) (bool, error) {
+	var state string
+	err = wait.PollUntilContextCancel(ctx, 2*probeInterval, true, func(ctx context.Context) (ready bool, err error) {
 		if !p.running() {
 			return false, p.ended()
 		}
-		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
-		if err != nil {
-			state = err.Error()
-			return false, nil
-		}
-		var ready bool
-		if ready, state = takesPods(node); ready && !n.reported(node, started) {
-			ready, state = false, "the kubelet has not reported yet"
-		}
+		ready, state = n.isReady(ctx, client, p.started)
 		return ready, nil
 	})
 	if err != nil {
 		return fmt.Errorf("kubelet: %s: %w%s", state, err, p.tail())
 	}
 	return nil
+}
+
+// isReady reports whether the Node takes Pods, as the kubelet has said that was started then; if not, why.
+func (n *KubeletNode) isReady(ctx context.Context, client kubernetes.Interface, started time.Time) (ready bool, state string) {
+	node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if err != nil {
+		return false, err.Error()
+	}
+	if !n.reported(node, started) {
+		return false, "the kubelet has not reported yet"
+	}
+	return takesPods(node)
 }
 
 // reported reports whether the kubelet that was started then wrote the status of a Node. Times in it are in seconds.

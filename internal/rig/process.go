@@ -26,11 +26,12 @@ const logTail = 2 << 10
 // process is a program that the rig started: in a session of its own, known to the watchdog, with
 // its output in a file. Its methods are safe for concurrent use.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  string        // path of its log, "" if the caller took its output elsewhere
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read after done only
+	name    string
+	cmd     *exec.Cmd
+	started time.Time     // or a moment before
+	log     string        // path of its log, "" if the caller took its output elsewhere
+	done    chan struct{} // closed when it has ended
+	err     error         // how it ended; read after done only
 }
 
 // spawn starts cmd as a process of the rig. Unless set already, its output goes to the log file
@@ -42,7 +43,7 @@ func (r *Rig) spawn(name string, cmd *exec.Cmd) (*process, error) {
 
 // spawnBy is spawn for a cmd that is started in another way than by cmd.Start.
 func (r *Rig) spawnBy(name string, cmd *exec.Cmd, start func() error) (*process, error) {
-	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
+	p := &process{name: name, cmd: cmd, started: time.Now(), done: make(chan struct{})}
 	if cmd.Stdout == nil && cmd.Stderr == nil {
 		p.log = filepath.Join(r.logDir(), name+".log")
 		out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)

@@ -57,12 +57,12 @@ func Serve(ctx context.Context, o Options) {
 	}
 	retry := firstRetry
 	for ctx.Err() == nil {
-		began := time.Now()
+		s.served = false
 		err := s.follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > lastRetry {
+		if s.served {
 			retry = firstRetry
 		}
 		s.report(err)
@@ -91,6 +91,7 @@ type servers struct {
 	running  map[bridge]*server
 	failed   chan struct{} // a server has ended
 	reported string
+	served   bool // a server has begun since the last failure
 }
 
 // report logs an error, unless it is the same as before.
@@ -159,7 +160,7 @@ func (s *servers) begin(ctx context.Context, found []bridge) error {
 		if err != nil {
 			return fmt.Errorf("bridge %s: %w", b.name, err)
 		}
-		s.running[b], s.reported = one, ""
+		s.running[b], s.reported, s.served = one, "", true
 		s.Log.Info("Serving DHCP", "bridge", b.name, "gateway", b.v4.String(), "gateway6", b.v6.String())
 	}
 	return nil
