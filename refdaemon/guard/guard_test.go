@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,17 +28,24 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func newCluster(t *testing.T) client.WithWatch {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), v1.AddToScheme(scheme)))
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "uid-1"}},
-	).WithTypeConverters(managedfields.NewDeducedTypeConverter()).Build()
+// cluster has a number of VMIs.
+type cluster struct {
+	client.WithWatch
+	guests int
 }
 
-func guest() *v1.VirtualMachineInstance {
-	return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)))
+	c := &cluster{}
+	c.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "uid-1"}},
+	).WithInterceptorFuncs(interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
+		l.(*v1.VirtualMachineInstanceList).Items = make([]v1.VirtualMachineInstance, c.guests)
+		return nil
+	}}).Build()
+	return c
 }
 
 // guarded reports whether policy and binding are there, each owned by the definition.
@@ -73,7 +79,7 @@ func TestKeeper_FollowsGuests(t *testing.T) {
 	if guarded(t, c) {
 		t.Error("no VMI exists")
 	}
-	must(t, c.Create(t.Context(), guest()))
+	c.guests = 1
 	pass(t, k)
 	if !guarded(t, c) {
 		t.Fatal("a VMI exists")
@@ -85,7 +91,7 @@ func TestKeeper_FollowsGuests(t *testing.T) {
 	if !guarded(t, c) {
 		t.Fatal("the binding is not made again")
 	}
-	must(t, c.Delete(t.Context(), guest()))
+	c.guests = 0
 	pass(t, &Keeper{Client: c, Reader: c}) // and another
 	if guarded(t, c) {
 		t.Error("no VMI exists any more")
@@ -95,10 +101,10 @@ func TestKeeper_FollowsGuests(t *testing.T) {
 // TestKeeper_StaleCache: a VMI that the cache does not have yet keeps the guard.
 func TestKeeper_StaleCache(t *testing.T) {
 	c := newCluster(t)
-	must(t, c.Create(t.Context(), guest()))
+	c.guests = 1
 	k := &Keeper{Client: c, Reader: c}
 	pass(t, k)
-	k.Client = interceptor.NewClient(c, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
+	k.Client = interceptor.NewClient(c.WithWatch, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
 	pass(t, k)
 	if !guarded(t, c) {
 		t.Error("it goes while a VMI exists")
@@ -108,9 +114,9 @@ func TestKeeper_StaleCache(t *testing.T) {
 // TestKeeper_RefusedWrite: what could not be written is written by the next pass.
 func TestKeeper_RefusedWrite(t *testing.T) {
 	c := newCluster(t)
-	must(t, c.Create(t.Context(), guest()))
+	c.guests = 1
 	refused := apierrors.NewForbidden(v1.Resource("x"), "x", nil)
-	k := &Keeper{Reader: c, Client: interceptor.NewClient(c, interceptor.Funcs{Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	k := &Keeper{Reader: c, Client: interceptor.NewClient(c.WithWatch, interceptor.Funcs{Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 		return refused
 	}})}
 	if _, err := k.Reconcile(t.Context(), reconcile.Request{}); !apierrors.IsForbidden(err) {
