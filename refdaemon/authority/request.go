@@ -70,15 +70,15 @@ func creatorOf(spec *certificatesv1.CertificateSigningRequestSpec) (creator, err
 func (c creator) check(pod *corev1.Pod) error {
 	switch {
 	case pod == nil:
-		return fmt.Errorf("Pod %s of its creator does not exist", c.pod)
+		return fmt.Errorf("its creator's Pod %s does not exist", c.pod)
 	case pod.UID != c.uid:
-		return fmt.Errorf("Pod %s of its creator had UID %s; there is another one of the name", c.pod, c.uid)
+		return fmt.Errorf("its creator's Pod %s had UID %s; there is another one of the name", c.pod, c.uid)
 	case pod.Spec.NodeName != c.node:
-		return fmt.Errorf("Pod %s of its creator is on node %q, its token was for node %q", c.pod, pod.Spec.NodeName, c.node)
+		return fmt.Errorf("its creator's Pod %s is on node %q, its token was for node %q", c.pod, pod.Spec.NodeName, c.node)
 	case pod.Spec.ServiceAccountName != account:
-		return fmt.Errorf("Pod %s of its creator does not run as %s", c.pod, account)
+		return fmt.Errorf("its creator's Pod %s does not run as %s", c.pod, account)
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return fmt.Errorf("Pod %s of its creator has ended", c.pod)
+		return fmt.Errorf("its creator's Pod %s has ended", c.pod)
 	}
 	return nil
 }

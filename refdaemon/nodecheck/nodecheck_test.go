@@ -60,7 +60,7 @@ func TestPropagates_Tables(t *testing.T) {
 		"its own is both":             {table: root + "30 21 8:1 /pods /var/lib/kubelet/pods rw master:1 shared:7 - ext4 /dev/sda1 rw\n", want: true},
 		"one above is private":        {table: root + "30 21 8:1 / /var/lib rw - ext4 /dev/sda1 rw\n"},
 		"one beside is private":       {table: root + "30 21 8:1 / /var/lib/kub rw - ext4 /dev/sda1 rw\n", want: true},
-		"one below is private":        {table: root + "30 21 0:9 / /var/lib/kubelet/pods/a rw - tmpfs tmpfs rw\n", want: true},
+		"one below is private":        {table: root + "30 21 0:9 / /var/lib/kubelet/pods/a rw - tmpfs volume rw\n", want: true},
 		"one over the other":          {table: root + "30 21 0:9 / /var rw - tmpfs a rw\n31 30 0:9 / /var rw shared:3 - tmpfs b rw\n", want: true},
 		"a source says so":            {table: "21 1 8:1 / / rw - ext4 shared:1 rw\n"},
 		"a short line":                {table: "shared:1\n" + root, want: true},

@@ -8,8 +8,8 @@
 // # Where rights come from
 //
 // The rules of the roles stand beside the code that needs them, as markers (+kubebuilder:rbac), from which
-// "make generate" makes controller_role.yaml and node_role.yaml. Those of the packages domainctrl and nodectrl
-// are the agents', those of refdaemon/guarded are both's, all others the controller's. Deleting the code that needs a right
+// "make generate" makes controller_role.yaml and node_role.yaml. Those of the packages domainctrl, nodectrl
+// and refdaemon/nodecert are the agents', those of refdaemon/guarded are both's, all others the controller's. Deleting the code that needs a right
 // removes the right.
 //
 // # Identities
@@ -18,7 +18,8 @@
 // [Namespace]. A node agent is the user [NodeUser] in [NodesGroup], or the service account
 // virtloom-node in [NodeNamespace]; its Node is named by the user's name, or by the claim
 // authentication.kubernetes.io/node-name that the API server puts into the token of a Pod. An agent
-// whose identity names no Node may write events only.
+// whose identity names no Node may write events only. Any agent may request a certificate of the signer virtloom.dev/node-agent;
+// the controller grants one to the service account only, for the Node that its token names.
 //
 // # What users may not write
 //
