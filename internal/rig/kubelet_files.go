@@ -78,7 +78,6 @@ authorization: {mode: Webhook}
 cgroupDriver: cgroupfs
 failCgroupV1: false
 failSwapOn: false
-localStorageCapacityIsolation: false
 makeIPTablesUtilChains: false
 resolvConf: /etc/resolv.conf
 clusterDNS: [%[3]s]
