@@ -276,16 +276,19 @@ func (c cluster) keepsFiles(t *testing.T) {
 func (c cluster) givesMounts(t *testing.T) {
 	both := corev1.MountPropagationBidirectional
 	pod := shellPod("privileged", "one", `set -e
-mkdir /pods/mounted /tmp
-mount -t tmpfs mounted /pods/mounted
-echo seen >/pods/mounted/file
+mkdir /pods/$UID/mounted
+mount -t tmpfs mounted /pods/$UID/mounted
+echo seen >/pods/$UID/mounted/file
 exec sleep 1000000`)
 	pod.Spec.HostPID = true
 	container := &pod.Spec.Containers[0]
 	privileged := true
 	container.SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
-	container.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
-		Exec: &corev1.ExecAction{Command: []string{"/bin/cat", "/pods/mounted/file"}},
+	container.Env = []corev1.EnvVar{{Name: "UID", ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
+	}}}
+	container.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{
+		Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "cat /pods/$UID/mounted/file"}},
 	}}
 	for name, path := range map[string]string{"pods": "/var/lib/kubelet/pods", "dev": "/dev", "run": "/var/run/kubevirt"} {
 		kind := corev1.HostPathDirectoryOrCreate
@@ -299,11 +302,11 @@ exec sleep 1000000`)
 		{Name: "dev", MountPath: "/dev"},
 	}
 	create(t, c, pod)
-	ready(t, c, "privileged")
-	if got, err := c.one.Command(t.Context(), "cat", "/var/lib/kubelet/pods/mounted/file").Output(); err != nil || string(got) != "seen\n" {
+	folder := "/var/lib/kubelet/pods/" + string(ready(t, c, "privileged").UID)
+	if got, err := c.one.Command(t.Context(), "cat", folder+"/mounted/file").Output(); err != nil || string(got) != "seen\n" {
 		t.Errorf("what the Pod mounted is on the node: %q, %v", got, err)
 	}
-	if got, err := c.two.Command(t.Context(), "ls", "/var/lib/kubelet/pods/mounted").CombinedOutput(); err == nil {
+	if got, err := c.two.Command(t.Context(), "ls", folder).CombinedOutput(); err == nil {
 		t.Errorf("what the Pod mounted is on the other node: %s", got)
 	}
 	if got := c.in(t, "privileged", "ls -d /dev/net/tun /dev/null; hostname; ls -d /proc/1/root/var/lib/virtloom"); !strings.Contains(got, "/dev/net/tun") {
@@ -312,8 +315,8 @@ exec sleep 1000000`)
 	if out, err := c.one.Command(t.Context(), "test", "-S", "/var/lib/kubelet/device-plugins/kubelet.sock").CombinedOutput(); err != nil {
 		t.Errorf("no socket for device plugins: %v %s", err, out)
 	}
-	remove(t, c, "privileged", 0)
-	if out, err := c.one.Command(t.Context(), "umount", "/var/lib/kubelet/pods/mounted").CombinedOutput(); err != nil {
+	if out, err := c.one.Command(t.Context(), "umount", folder+"/mounted").CombinedOutput(); err != nil {
 		t.Errorf("%v %s", err, out)
 	}
+	remove(t, c, "privileged", 0)
 }
