@@ -317,4 +317,3 @@ func resynced(t *testing.T, c *launcher.Client) func() {
 		}
 	}
 }
-
