@@ -14,6 +14,8 @@
 #
 # Two builds of one commit on machines with the same packages are the same, byte by byte.
 source "$(dirname "$0")/lib.sh"
+# What fails in $(...) ends the script, wherever it fails.
+shopt -s inherit_errexit
 
 multiarch=$(uname -m)-linux-gnu
 
@@ -44,7 +46,7 @@ linked() { ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// && $1 
 # library NAME prints where the dynamic linker finds it.
 library() {
   local path
-  path=$(ldconfig -p | awk -v n="$1" '$1 == n {print $NF; exit}')
+  path=$(ldconfig -p | awk -v n="$1" '$1 == n && !found {print $NF; found = 1}')
   [ -n "$path" ] || die "$1 is not installed: run make setup"
   printf '%s\n' "$path"
 }
@@ -91,7 +93,8 @@ client() { library libvirt.so.0; library libvirt-qemu.so.0; library libvirt-admi
 node() {
   local root=$1 wanted
   accounts "$root" virtloom:65532:/
-  mapfile -t wanted < <(client; program qemu-img)
+  wanted=$(client; program qemu-img)
+  mapfile -t wanted <<<"$wanted"
   release_build "$root/usr/bin/refdaemon" -tags libvirt_dlopen
   take 755 "$root" "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}")
   documents "$root"
@@ -108,7 +111,8 @@ launcher() {
   ln -s refdaemon "$root/usr/bin/virt-launcher-monitor"
   CGO_ENABLED=0 static_build "$root/usr/bin/container-disk" ./refdaemon/containerdisk
   CGO_ENABLED=0 static_build "$root/usr/bin/virt-tail" ./refdaemon/virttail
-  mapfile -t wanted < <(client; emulation; modules)
+  wanted=$(client; emulation; modules)
+  mapfile -t wanted <<<"$wanted"
   take 755 "$root" "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}")
   commands "$root"
   firmware "$root"
@@ -116,10 +120,10 @@ launcher() {
   documents "$root"
 }
 
-# emulation prints the programs that run a guest, those that swtpm_setup calls included.
+# emulation prints the programs that run a guest, those that libvirtd and swtpm_setup call included.
 emulation() {
   local name
-  for name in libvirtd qemu-system-x86_64 qemu-img swtpm swtpm_setup swtpm_localca swtpm_cert certtool passt passt.avx2; do program "$name"; done
+  for name in libvirtd qemu-system-x86_64 qemu-img swtpm swtpm_ioctl swtpm_setup swtpm_localca swtpm_cert certtool passt passt.avx2; do program "$name"; done
 }
 
 # modules prints the parts that libvirtd and QEMU load when they need them.

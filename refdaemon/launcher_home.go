@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,31 +39,7 @@ func (o *launcherOptions) home() error {
 	if err := os.Setenv("LIBVIRT_AUTOSTART", "0"); err != nil {
 		return err
 	}
-	config := os.Getenv("XDG_CONFIG_HOME")
-	return errors.Join(
-		configure(filepath.Join(config, "libvirt", "qemu.conf"), qemuConf),
-		tpmConfigure(config),
-	)
-}
-
-// tpmConfigure lets swtpm_setup, which makes the state of a guest's TPM, keep the authority that certifies it in the Pod.
-func tpmConfigure(config string) error {
-	authority := filepath.Join(config, "swtpm-localca")
-	if err := os.MkdirAll(authority, 0o700); err != nil {
-		return err
-	}
-	file := func(name string) string { return filepath.Join(config, name) }
-	return errors.Join(
-		configure(file("swtpm_setup.conf"), []string{
-			"create_certs_tool = /usr/bin/swtpm_localca", "create_certs_tool_config = " + file("swtpm-localca.conf"),
-			"create_certs_tool_options = " + file("swtpm-localca.options"), "active_pcr_banks = sha256",
-		}),
-		configure(file("swtpm-localca.conf"), []string{
-			"statedir = " + authority, "signingkey = " + filepath.Join(authority, "signkey.pem"),
-			"issuercert = " + filepath.Join(authority, "issuercert.pem"), "certserial = " + filepath.Join(authority, "certserial"),
-		}),
-		configure(file("swtpm-localca.options"), []string{"--platform-manufacturer virtloom", "--platform-version 2.1", "--platform-model QEMU"}),
-	)
+	return configure(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "libvirt", "qemu.conf"), qemuConf)
 }
 
 // configure writes a configuration file.

@@ -21,7 +21,7 @@ const (
 	// Connecting to a daemon that was just started is retried every connectRetry, for
 	// connectPatience.
 	connectRetry, connectPatience = 200 * time.Millisecond, time.Minute
-	// shutdownRetry is the interval at which a failed shutdown request is retried.
+	// shutdownRetry is the interval at which a shutdown request is repeated.
 	shutdownRetry = 5 * time.Second
 	// destroyPatience is the time for a domain to be destroyed. Whatever is left dies with the
 	// Pod's first process.
@@ -183,6 +183,7 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 			o.log.Info("Grace period is over, destroying domain")
 			verb, asked = domain.Destroy, false
 		case <-tick.C:
+			asked = false // a guest that has not booted yet does not hear the first request
 		}
 		if final.Err() != nil {
 			return fmt.Errorf("the domain did not end within %v, and is killed with the Pod: %w", o.grace()+destroyPatience, context.DeadlineExceeded)
