@@ -26,6 +26,36 @@ func (n *KubeletNode) LoadImages(ctx context.Context, archives ...string) error 
 			return fmt.Errorf("node %s: load %s: %w", n.name, path, err)
 		}
 	}
+	if err := n.nameByDigest(ctx); err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// nameByDigest gives each image the name by its digest too, as one that was pulled has it: the status of its containers has that
+// name, by which the target of a migration asks for the same image.
+func (n *KubeletNode) nameByDigest(ctx context.Context) error {
+	ctr := func(args ...string) *exec.Cmd {
+		return n.Command(ctx, "ctr", append([]string{"--address", containerdSocket, "--namespace", "k8s.io", "images"}, args...)...)
+	}
+	out, err := ctr("ls").Output()
+	if err != nil {
+		return fmt.Errorf("list the images: %w", err)
+	}
+	for _, line := range strings.Split(string(out), "\n") {
+		fields := strings.Fields(line) // name, type, digest
+		// Names that begin so are those that Kubernetes gave them.
+		if len(fields) < 3 || strings.Contains(fields[0], "@") || strings.HasPrefix(fields[0], "sha256:") || !strings.HasPrefix(fields[2], "sha256:") {
+			continue
+		}
+		name := fields[0]
+		if colon := strings.LastIndex(name, ":"); colon > strings.LastIndex(name, "/") {
+			name = name[:colon]
+		}
+		if out, err := ctr("tag", "--force", fields[0], name+"@"+fields[2]).CombinedOutput(); err != nil {
+			return fmt.Errorf("name %s by its digest: %w: %s", fields[0], err, strings.TrimSpace(string(out)))
+		}
+	}
 	return nil
 }
 

@@ -38,10 +38,6 @@ func TestVMI_Restricted(t *testing.T) {
 	if pods[0].Namespace != namespace || compute.SecurityContext == nil || compute.SecurityContext.Privileged != nil && *compute.SecurityContext.Privileged {
 		t.Errorf("the Pod is in %s with %+v", pods[0].Namespace, compute.SecurityContext)
 	}
-	vs := s.vmi.Status.VolumeStatus
-	if i := slices.IndexFunc(vs, func(v v1.VolumeStatus) bool { return v.Name == "image" }); i < 0 || vs[i].ContainerDiskVolume == nil {
-		t.Errorf("status has no checksum of the containerDisk: %+v", vs)
-	}
 }
 
 // awaitAddress waits until the VMI's status has the address for its interface.
