@@ -42,8 +42,9 @@ mutate: ## plant bugs in the shipped code, one at a time: a test must notice eac
 	@go test -tags $(TAGS) ./internal/mutation -mutate -count 1 -timeout 90m | grep -v '^=== '
 
 .PHONY: demo
-demo: setup ## run a guest, migrate it, delete it; KEEP=1 leaves it running to look around
-	@go build -tags $(TAGS) -o bin/ ./refdaemon ./internal/demo
+demo: setup ## install virtloom on two nodes, run a guest, migrate it, drain its node; KEEP=1 leaves it running to look around
+	@hack/image.sh
+	@go build -tags $(TAGS) -o bin/ ./internal/demo
 	@exec bin/demo $(if $(KEEP),-keep)
 
 # How many guests and migrations bench-scale measures with.

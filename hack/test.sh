@@ -23,7 +23,7 @@ unemulated() { grep -vxF -f <(printf '%s\n' "${emulated[@]}"); }
 # emulated are the packages whose tests run guests for minutes. Their guests do not run beside each other, and everything else is
 # tested beside them with what they leave of the machine: a guest is ahead of all, and its test ahead of the other tests, as one
 # that has to wait may not boot within the time that its test has, and see rig.Undisturbed.
-emulated=(./domain/libvirt ./refdaemon/e2e)
+emulated=(./domain/libvirt ./refdaemon/e2e ./refdaemon/e2e/pods)
 
 # longest are the other packages that take minutes, most of them waiting for processes that are started again. They begin first.
 longest=(./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
@@ -86,6 +86,7 @@ integration() {
 
 e2e() {
   local status=0
+  guests ./refdaemon/e2e/pods || status=$?
   guests ./refdaemon/e2e || status=$?
   [ -n "${ARGS:-}" ] || launchers || status=$?
   return $status
@@ -121,7 +122,7 @@ everything() {
 
 demo() {
   say "== demo"
-  go build -tags libvirt_dlopen -o "$bin/" ./refdaemon ./internal/demo
+  go build -tags libvirt_dlopen -o "$bin/" ./internal/demo
   mkdir -p "$bin/.log"
   "$bin/demo" >"$bin/.log/demo.log" 2>&1 || { cat "$bin/.log/demo.log"; die "the demo failed"; }
   sed -n '/^== Summary/,$p' "$bin/.log/demo.log"
@@ -131,9 +132,13 @@ demo() {
 main() {
   case ${1:-} in
     unit) unit ;;
-    integration | e2e) CI=true summed "$1" ;;
+    integration | e2e)
+      hack/image.sh
+      CI=true summed "$1"
+      ;;
     "")
       export CI=true
+      hack/image.sh
       # The demo is alone on the machine, as people see it; it fails unless the guest was there all the time, once.
       [ -n "${ARGS:-}" ] || demo
       say "== test"
