@@ -254,13 +254,13 @@ func apply(t *testing.T, c *launcher.Client, verb domain.Verb, def *libvirtxml.D
 	}
 }
 
-// TestPod_RealGuest: in a container of the image, as KubeVirt's user, a guest of QEMU with a TPM boots; what is said
+// TestPod_RealGuest: in a container of the image, as KubeVirt's user, a guest of QEMU boots; what is said
 // comes out where it is looked for; it outlives its libvirtd and loses no line of its console by that; its orphaned QEMU is
 // reaped; and upon SIGTERM it is shut down, and nothing runs any more.
 func TestPod_RealGuest(t *testing.T) {
 	p := startPod(t)
 	c := p.connect()
-	def := podGuest(t, "hb=0.1", `<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>`)
+	def := podGuest(t, "hb=0.1", "")
 	apply(t, c, domain.Start, def)
 	p.awaits(p.consoleText, "virtloom-heartbeat", 5)
 	for name, pid := range p.processes() {
