@@ -100,7 +100,7 @@ modules() {
 
 say "packing the initramfs"
 tree=$work/tree
-mkdir -p "$tree/bin" "$tree/sbin" "$tree/etc/acpi/PWRF" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/mnt" "$tree/run" "$tree/tmp"
+mkdir -p "$tree/bin" "$tree/sbin" "$tree/etc/acpi/PWRF" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/mnt" "$tree/run" "$tree/tmp" "$tree/www/cgi-bin"
 cp "$busybox" "$tree/bin/busybox"
 for applet in $("$busybox" --list); do
   [ "$applet" = busybox ] || ln -s busybox "$tree/bin/$applet"
@@ -108,7 +108,9 @@ done
 modules "$tree"
 cp "$root/hack/guest/init" "$tree/init"
 cp "$root/hack/guest/powerbutton" "$tree/etc/acpi/PWRF/00000080"
-chmod 755 "$tree/init" "$tree/etc/acpi/PWRF/00000080"
+cp "$root/hack/guest/dhcp" "$tree/bin/dhcp"
+cp "$root/hack/guest/index.cgi" "$tree/www/cgi-bin/index.cgi"
+chmod 755 "$tree/init" "$tree/etc/acpi/PWRF/00000080" "$tree/bin/dhcp" "$tree/www/cgi-bin/index.cgi"
 printf 'root:x:0:0:root:/:/bin/sh\n' >"$tree/etc/passwd"
 printf 'root:x:0:\n' >"$tree/etc/group"
 pack "$tree" >"$work/initrd"

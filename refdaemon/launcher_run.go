@@ -95,7 +95,7 @@ func (o *launcherOptions) surroundings(alive context.Context, beside *sync.WaitG
 			_ = out.Close() // the reader ends when the last daemon has
 		})
 	}
-	beside.Go(func() { o.addresses(alive) })
+	beside.Go(func() { serveDHCP(alive, o.log) })
 	return nil
 }
 

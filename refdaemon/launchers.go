@@ -17,6 +17,7 @@ import (
 	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
+	"github.com/virtloom/virtloom/domain/network"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
@@ -49,6 +50,11 @@ func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims doma
 	w.Volumes = mounts.Volumes{
 		Mounter: &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")},
 		Node:    o.config.NodeName, PersistentVolume: claims.PersistentVolume, Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
+	}
+	// A bridge that is named is one in the network that all launchers share with the node, to which
+	// their hypervisors connect; Pods of a kubelet have none.
+	if o.config.HostBridge() == "" {
+		w.Networks = network.Pods{PID: c.PID, User: qemuUser, Group: qemuUser}
 	}
 	if o.config.Cgroups != "" {
 		w.Devices = cgroup.Filter{Hierarchy: hierarchy(o.config.Cgroups), PID: c.PID}

@@ -15,6 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
+	"github.com/virtloom/virtloom/domain/network"
 	"github.com/virtloom/virtloom/domain/workspace"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
@@ -38,6 +39,9 @@ func TestInPods_Workspace(t *testing.T) {
 		if _, err := v.Witness(vmi); !errors.Is(err, domain.ErrNotReady) {
 			t.Errorf("a launcher that is not there sees its disks: %v", err)
 		}
+		if _, err := w.Networks.Prepare(t.Context(), onPodNetwork(vmi)); !errors.Is(err, domain.ErrNotReady) {
+			t.Errorf("network of a launcher that is not there: %v", err)
+		}
 		f, filtered := w.Devices.(cgroup.Filter)
 		if filtered != (want != nil) || filtered && f.Hierarchy != *want {
 			t.Errorf("%q: devices %+v, want %+v", cgroups, w.Devices, want)
@@ -46,6 +50,34 @@ func TestInPods_Workspace(t *testing.T) {
 			if err := w.Devices.Allow(t.Context(), vmi); !errors.Is(err, domain.ErrNotReady) {
 				t.Errorf("devices of a launcher that is not there: %v", err)
 			}
+		}
+	}
+}
+
+// onPodNetwork returns the VMI with an interface.
+func onPodNetwork(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+	vmi = vmi.DeepCopy()
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
+	return vmi
+}
+
+// Only launchers that share the network of the node are connected to one of its bridges.
+func TestHostBridge_Launchers(t *testing.T) {
+	for _, c := range []struct{ bridge, launchers, want string }{
+		{"", "", "br0"}, {"br9", "", "br9"}, {"", "/pods", ""}, {"br9", "/pods", "br9"},
+	} {
+		config := &configfile.NodeConfiguration{Bridge: c.bridge, Launchers: c.launchers}
+		if got := config.HostBridge(); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+		if c.launchers == "" {
+			continue
+		}
+		var w workspace.Workspace
+		(&node{config: config}).inPods(&w, &launcher.Connector{}, domainctrl.VolumeClaims{})
+		if _, pods := w.Networks.(network.Pods); pods != (c.want == "") {
+			t.Errorf("%+v: networks are %T", c, w.Networks)
 		}
 	}
 }

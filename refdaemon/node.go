@@ -149,7 +149,7 @@ func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {
 func (o *node) workspace(mgr manager.Manager) *workspace.Workspace {
 	settings := &domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}
 	w := &workspace.Workspace{
-		Root: o.config.StateDir, Bridge: o.config.Bridge,
+		Root: o.config.StateDir, Bridge: o.config.HostBridge(),
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
 		Objects:        domainctrl.ClusterObjects{Reader: mgr.GetAPIReader()},
 		AllowEmulation: settings.AllowEmulation, Settings: settings.KubeVirt,

@@ -50,7 +50,7 @@ func (o *node) seesBridges() bool {
 // networks makes VMIs wait for the bridge, to which libvirt connects them by itself.
 func (o *node) networks() *network.Bridges {
 	return &network.Bridges{
-		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.config.Bridge, nil },
+		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.config.HostBridge(), nil },
 		Records: filepath.Join(o.config.StateDir, "networks"),
 	}
 }

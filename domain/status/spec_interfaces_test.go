@@ -52,6 +52,8 @@ func TestInterfaces_Addresses(t *testing.T) {
 		"the Pod's address alone":                          {same, nic{}, []string{"10.1.0.5"}, nil, is("domain", "", "10.1.0.5")},
 		"the Pod's, both families":                         {same, nic{}, []string{"fd00::5", "10.1.0.5"}, nil, is("domain", "", "fd00::5", "10.1.0.5")},
 		"nothing is known":                                 {same, nic{}, nil, nil, is("domain", "")},
+		"after a migration, the new Pod's":                 {same, nic{IPs: []string{"10.1.0.5"}, IP: "10.1.0.5", InfoSource: "domain"}, []string{"10.2.0.7"}, nil, is("domain", "", "10.2.0.7")},
+		"after a migration, with an agent":                 {same, nic{IPs: []string{"10.1.0.5"}, IP: "10.1.0.5", InfoSource: "domain, guest-agent"}, []string{"10.2.0.7"}, said("eth0", mac1, "10.0.2.2"), is("domain, guest-agent", "eth0", "10.2.0.7")},
 		"what somebody else has written stays":             {same, nic{IPs: []string{"10.1.0.5"}, IP: "10.1.0.5"}, nil, nil, is("domain", "", "10.1.0.5")},
 		"behind NAT the guest's own address does not lead": {same, nic{}, []string{"10.1.0.5"}, said("eth0", mac1, "10.0.2.2"), is("domain, guest-agent", "eth0", "10.1.0.5")},
 		"behind NAT it adds the missing family":            {same, nic{}, []string{"10.1.0.5"}, said("eth0", mac1, "10.0.2.2", "2001:db8::2"), is("domain, guest-agent", "eth0", "10.1.0.5", "2001:db8::2")},

@@ -64,6 +64,9 @@ func (w attached) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return nil
 	}
 	links, err := w.Networks.Prepare(ctx, vmi)
+	if named := (*convert.Error)(nil); errors.As(err, &named) {
+		return named // it says which field, and what to do
+	}
 	if err != nil {
 		return &convert.Error{Object: objectName(vmi), Reason: "networks are not ready on this node", Err: err}
 	}

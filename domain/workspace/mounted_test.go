@@ -135,6 +135,13 @@ func TestNetworks_NotReady(t *testing.T) {
 	if !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("%v", err)
 	}
+	// An error about a field is passed on as it is.
+	named := &convert.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.networks[0].multus", Reason: "is not supported", Remedy: "remove it", Err: domain.ErrUnsupported}
+	w.Networks = &wires{err: fmt.Errorf("network: %w", named)}
+	if _, err := w.Prepare(t.Context(), vmi, kvmHost); err != error(named) { //nolint:errorlint // the same
+		t.Errorf("%v", err)
+	}
+	w.Networks = n
 	if owners, err := w.Owners(); err != nil || len(owners) != 1 {
 		t.Errorf("what was begun for the guest would not be released: %v, %v", owners, err)
 	}

@@ -98,7 +98,8 @@ var edges = map[string][]string{
 
 	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain", "domain/transport"},
 	"domain/mounts":              {"domain", "domain/convert", "internal/durable"},
-	"domain/network":             {"domain", "domain/convert", "internal/durable"},
+	"domain/network":             {"domain", "domain/convert", "domain/internal/xmlspec", "domain/network/dhcp", "internal/durable"},
+	"domain/network/dhcp":        {},
 	"domain/launcher/launcherpb": {},
 	"domain/launcher":            {"domain", "domain/convert", "domain/fleet", "domain/guestagent", "domain/launcher/launcherpb", "domain/plan", "domain/stats"},
 	"domain/libvirt":             {"domain", "domain/guestagent", "domain/migrate", "domain/stats"},

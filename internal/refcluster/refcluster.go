@@ -171,7 +171,8 @@ func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Progr
 		"--migration-cert", proof.Cert, "--migration-key", proof.Key, "--migration-ca", proof.CA,
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
 	if c.kubelet != nil {
-		args = append(args, "--launchers", PodsDir(n))
+		// Its Pods share the network of their node.
+		args = append(args, "--launchers", PodsDir(n), "--bridge", "br0")
 	} else {
 		args = append(args, "--insecure-shared-hypervisor")
 	}

@@ -55,7 +55,9 @@ type NodeConfiguration struct {
 	// volumes. Default none.
 	// Takes effect at the next start.
 	Images string `json:"images"`
-	// Bridge is the host bridge that guest interfaces are connected to. Default br0.
+	// Bridge is the host bridge that guest interfaces are connected to. Default br0; with Launchers
+	// none, and each interface is connected to the network of its launcher Pod. With Launchers, a
+	// bridge is only for launchers that share the network of the node, in tests.
 	// Takes effect at the next start.
 	Bridge string `json:"bridge"`
 	// Launchers is the kubelet's directory of Pods, if each VMI runs in its launcher Pod. Empty, the
@@ -111,10 +113,22 @@ type NodeMigration struct {
 	Dir string `json:"dir"`
 }
 
+// defaultBridge is the bridge without launchers.
+const defaultBridge = "br0"
+
+// HostBridge returns the bridge on the node that interfaces are connected to; empty if that is the network
+// of their launcher Pods.
+func (c *NodeConfiguration) HostBridge() string {
+	if c.Bridge == "" && c.Launchers == "" {
+		return defaultBridge
+	}
+	return c.Bridge
+}
+
 // NewNode returns the defaults.
 func NewNode() *NodeConfiguration {
 	c := &NodeConfiguration{
-		Daemon: newDaemon(), Hypervisor: "qemu:///system", StateDir: "/var/lib/virtloom", Bridge: "br0",
+		Daemon: newDaemon(), Hypervisor: "qemu:///system", StateDir: "/var/lib/virtloom",
 		Heartbeat:     metav1.Duration{Duration: nodectrl.DefaultHeartbeat},
 		ProgressEvery: metav1.Duration{Duration: domainctrl.DefaultProgressEvery},
 		Drain:         metav1.Duration{Duration: domainctrl.DefaultDrainWithin},
@@ -135,7 +149,7 @@ func (c *NodeConfiguration) Options() []Option {
 		option("hypervisor", "hypervisor", "libvirt connection `URI`, or "+MemoryScheme+" for the in-memory hypervisor", text(&c.Hypervisor)),
 		option("stateDir", "state-dir", "`directory` of VMIs' files, with the same path on every node and private to each", text(&c.StateDir)),
 		option("images", "images", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes", text(&c.Images)),
-		option("bridge", "bridge", "host `bridge` that guest interfaces are connected to; where this agent and libvirt share a network namespace, a VMI waits until it exists and is up", text(&c.Bridge)),
+		option("bridge", "bridge", "host `bridge` that guest interfaces are connected to; where this agent and libvirt share a network namespace, a VMI waits until it exists and is up; by default "+defaultBridge+", and with --launchers none: interfaces are connected to the network of their launcher Pod", text(&c.Bridge)),
 		option("launchers", "launchers", "kubelet's `directory` of Pods, usually "+launcher.DefaultPods+": each VMI runs in its launcher Pod, which has --state-dir at the same path, and --hypervisor describes the node; hotplugged volumes, and without --images container disks, are mounted into the Pods' directories there, which must be a shared mount; empty runs all in --hypervisor", text(&c.Launchers)),
 		option("cgroups", "cgroups", "mount point `directory` of the node's cgroup v2, for an agent in a container "+HostRoot+"/sys/fs/cgroup, to restrict launchers to the devices of their VMIs; empty leaves device access to the container runtime; requires --launchers", text(&c.Cgroups)),
 		option("devicePlugins", "device-plugins", "kubelet's `directory` of device plugins, usually "+kubeletPlugins+": kvm, tun and vhost-net of devices.kubevirt.io are registered there, and the node is not schedulable for VMIs until they are; empty registers none", text(&c.DevicePlugins)),
