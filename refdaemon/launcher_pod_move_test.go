@@ -140,7 +140,6 @@ func TestPod_TPM(t *testing.T) {
 	c := p.connect()
 	def := podGuest(t, "hb=0.1", `<tpm model='tpm-tis'><backend type='emulator' version='2.0'/></tpm>`)
 	apply(t, c, domain.Start, def)
-	p.awaits(p.consoleText, "virtloom-heartbeat", 1)
 	p.awaits(p.logged, "\nswtpm: Successfully created EK certificate", 1)
 	apply(t, c, domain.Destroy, def)
 	apply(t, c, domain.Undefine, def)
