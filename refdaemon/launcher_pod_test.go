@@ -35,8 +35,8 @@ const containerScript = `
 	root=$state/layer/root
 	mount -t overlay none -o "lowerdir=$image,upperdir=$state/layer/upper,workdir=$state/layer/work" "$root"
 	mkdir "$root/proc" "$root/sys" "$root/dev" "$root/guest"
-	mount -t proc proc "$root/proc"
-	mount -t sysfs -o ro sysfs "$root/sys"
+	mount -t proc none "$root/proc"
+	mount -t sysfs -o ro none "$root/sys"
 	mount --rbind /dev "$root/dev"
 	mount --bind "$guest" "$root/guest"
 	mount --bind "$program" "$root/usr/bin/refdaemon"

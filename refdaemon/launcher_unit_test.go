@@ -65,7 +65,9 @@ func TestLauncher_Abandoned(t *testing.T) {
 	c := connected(t, socket, over)
 	_, alive, end := start("400ms") // its end is later than two times the other's
 	defer end()
-	<-alive
+	if err := <-alive; err == nil {
+		t.Error("the other one has no error")
+	}
 	if _, err := c.List(t.Context()); err != nil {
 		t.Errorf("with an agent it does not wait: %v", err)
 	}
@@ -73,7 +75,7 @@ func TestLauncher_Abandoned(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-over; err == nil || !strings.Contains(err.Error(), "--qemu-timeout") {
-		t.Errorf("without it it ended with %v", err)
+		t.Errorf("without an agent it ended with %v", err)
 	}
 }
 
