@@ -75,6 +75,7 @@ var builtProgram = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	leftovers = append(leftovers, dir)
 	program := filepath.Join(dir, "refdaemon")
 	if out, err := exec.Command("go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
