@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,15 +136,21 @@ func startPod(t *testing.T, more ...string) *containedPod {
 		"--grace-period-seconds", "45", "--hook-sidecars", "0", "--ovmf-path", "/usr/share/edk2/ovmf", "--disk-memory-limit", "2097152000",
 		"--hypervisor", "kvm", "--run-as-nonroot", "--image-volume", "--upgrade-ordinal-ifaces", "--allow-emulation"}, more...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	ended, started := make(chan struct{}), make(chan error)
 	go func() {
-		p.over <- p.cmd.Wait()
+		// The container dies with the thread that has started it, and so with a test that is killed.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.over <- p.cmd.Wait()
+		}
 		close(ended)
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // and all in its PID namespace with it
 		<-ended
