@@ -120,17 +120,8 @@ func (o *launcherOptions) check(rest []string) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected arguments %q", rest))
 	}
-	for flag, value := range map[string]string{"--namespace": o.namespace, "--name": o.name, "--uid": o.uid} {
-		if value == "" || value != filepath.Base(value) || value == "." || value == ".." {
-			errs = append(errs, fmt.Errorf("%s %q does not name a VirtualMachineInstance", flag, value))
-		}
-	}
+	errs = append(errs, o.checkPaths()...)
 	o.guest = launcher.Guest{Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
-	for flag, dir := range map[string]string{"--kubevirt-share-dir": o.shareDir, "--private-dir": o.privateDir} {
-		if !filepath.IsAbs(dir) {
-			errs = append(errs, fmt.Errorf("%s %q must be an absolute path", flag, dir))
-		}
-	}
 	if o.sidecars > 0 {
 		errs = append(errs, fmt.Errorf("--hook-sidecars %d: this launcher calls no hooks; remove the annotation hooks.kubevirt.io/hookSidecars", o.sidecars))
 	}
@@ -147,6 +138,21 @@ func (o *launcherOptions) check(rest []string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkPaths checks directories, and the names that become parts of paths.
+func (o *launcherOptions) checkPaths() (errs []error) {
+	for flag, value := range map[string]string{"--namespace": o.namespace, "--name": o.name, "--uid": o.uid} {
+		if value == "" || value != filepath.Base(value) || value == "." || value == ".." {
+			errs = append(errs, fmt.Errorf("%s %q does not name a VirtualMachineInstance", flag, value))
+		}
+	}
+	for flag, dir := range map[string]string{"--kubevirt-share-dir": o.shareDir, "--private-dir": o.privateDir} {
+		if !filepath.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("%s %q must be an absolute path", flag, dir))
+		}
+	}
+	return errs
 }
 
 // daemonProgram finds the libvirt daemon: that of QEMU alone, or the one of all drivers.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -73,10 +72,9 @@ func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, c
 	left := time.NewTimer(o.qemuTimeout)
 	defer left.Stop()
 	for {
+		// Libvirt may be away for a moment.
 		if _, err := hv.Get(ctx, o.guest.Domain()); err == nil || ctx.Err() != nil {
 			return nil
-		} else if !errors.Is(err, domain.ErrNotFound) {
-			o.log.V(1).Info("Looking for the domain failed", "cause", err.Error())
 		}
 		select {
 		case _, more := <-events:

@@ -20,11 +20,18 @@ import (
 // once more, which then does what the variable says.
 const podRole = "VIRTLOOM_TEST_POD"
 
+// leftovers are folders that several tests use.
+var leftovers []string
+
 func TestMain(m *testing.M) {
 	role := os.Getenv(podRole)
 	switch {
 	case role == "":
-		os.Exit(m.Run())
+		code := m.Run()
+		for _, dir := range leftovers {
+			_ = os.RemoveAll(dir)
+		}
+		os.Exit(code)
 	case os.Getpid() == 1:
 		os.Exit(report(beInit(os.Args), os.Stderr))
 	}

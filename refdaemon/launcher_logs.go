@@ -101,7 +101,7 @@ func (l *guestLogs) line(prefix string) func([]byte) {
 	return func(line []byte) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		_, _ = fmt.Fprintf(l.to, "%s: %s\n", prefix, printable(line)) // there is nobody to tell
+		_, _ = fmt.Fprintf(l.to, "%s: %s\n", prefix, printable(line)) // an error has no other place to go to
 	}
 }
 

@@ -133,3 +133,15 @@ func (p *containedPod) killLibvirtd() {
 		p.t.Fatal(err)
 	}
 }
+
+// TestPod_TPM: swtpm makes and runs a TPM for a guest, and says so in the container's log.
+func TestPod_TPM(t *testing.T) {
+	p := startPod(t)
+	c := p.connect()
+	def := podGuest(t, "hb=0.1", `<tpm model='tpm-tis'><backend type='emulator' version='2.0'/></tpm>`)
+	apply(t, c, domain.Start, def)
+	p.awaits(p.logged, "\nswtpm: Successfully created EK certificate", 1)
+	apply(t, c, domain.Destroy, def)
+	apply(t, c, domain.Undefine, def)
+	p.ended()
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,8 +36,8 @@ const containerScript = `
 	root=$state/layer/root
 	mount -t overlay none -o "lowerdir=$image,upperdir=$state/layer/upper,workdir=$state/layer/work" "$root"
 	mkdir "$root/proc" "$root/sys" "$root/dev" "$root/guest"
-	mount -t proc proc "$root/proc"
-	mount -t sysfs -o ro sysfs "$root/sys"
+	mount -t proc none "$root/proc"
+	mount -t sysfs -o ro none "$root/sys"
 	mount --rbind /dev "$root/dev"
 	mount --bind "$guest" "$root/guest"
 	mount --bind "$program" "$root/usr/bin/refdaemon"
@@ -75,6 +76,7 @@ var builtProgram = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	leftovers = append(leftovers, dir)
 	program := filepath.Join(dir, "refdaemon")
 	if out, err := exec.Command("go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
@@ -134,15 +136,21 @@ func startPod(t *testing.T, more ...string) *containedPod {
 		"--grace-period-seconds", "45", "--hook-sidecars", "0", "--ovmf-path", "/usr/share/edk2/ovmf", "--disk-memory-limit", "2097152000",
 		"--hypervisor", "kvm", "--run-as-nonroot", "--image-volume", "--upgrade-ordinal-ifaces", "--allow-emulation"}, more...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
+	ended, started := make(chan struct{}), make(chan error)
 	go func() {
-		p.over <- p.cmd.Wait()
+		// The container dies with the thread that has started it, and so with a test that is killed.
+		runtime.LockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			p.over <- p.cmd.Wait()
+		}
 		close(ended)
 	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // and all in its PID namespace with it
 		<-ended
@@ -254,13 +262,13 @@ func apply(t *testing.T, c *launcher.Client, verb domain.Verb, def *libvirtxml.D
 	}
 }
 
-// TestPod_RealGuest: in a container of the image, as KubeVirt's user, a guest of QEMU with a TPM boots; what is said
+// TestPod_RealGuest: in a container of the image, as KubeVirt's user, a guest of QEMU boots; what is said
 // comes out where it is looked for; it outlives its libvirtd and loses no line of its console by that; its orphaned QEMU is
 // reaped; and upon SIGTERM it is shut down, and nothing runs any more.
 func TestPod_RealGuest(t *testing.T) {
 	p := startPod(t)
 	c := p.connect()
-	def := podGuest(t, "hb=0.1", `<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>`)
+	def := podGuest(t, "hb=0.1", "")
 	apply(t, c, domain.Start, def)
 	p.awaits(p.consoleText, "virtloom-heartbeat", 5)
 	for name, pid := range p.processes() {

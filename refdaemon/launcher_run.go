@@ -158,28 +158,21 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 	if err != nil {
 		return err
 	}
-	over := time.NewTimer(o.grace())
-	defer over.Stop()
+	grace := time.NewTimer(o.grace())
+	defer grace.Stop()
 	tick := time.NewTicker(shutdownRetry)
 	defer tick.Stop()
 	for verb, asked := domain.Shutdown, false; ; {
-		st, err := hv.Get(final, o.guest.Domain())
-		if errors.Is(err, domain.ErrNotFound) || err == nil && !st.Alive() {
+		var over bool
+		if over, asked = o.endDomain(final, hv, verb, asked); over {
 			return nil
-		}
-		if err == nil && !asked {
-			err = hv.Apply(final, domain.Operation{Verb: verb, Domain: o.guest.Domain()})
-			asked = err == nil
-		}
-		if err != nil {
-			o.log.Error(err, "Ending domain failed, retrying", "verb", verb)
 		}
 		select {
 		case _, more := <-events:
 			if !more && final.Err() == nil {
 				return fmt.Errorf("shut down: %w", domain.ErrDisconnected)
 			}
-		case <-over.C:
+		case <-grace.C:
 			o.log.Info("Grace period is over, destroying domain")
 			verb, asked = domain.Destroy, false
 		case <-tick.C:
@@ -189,6 +182,22 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 			return fmt.Errorf("the domain did not end within %v, and is killed with the Pod: %w", o.grace()+destroyPatience, context.DeadlineExceeded)
 		}
 	}
+}
+
+// endDomain reports whether the domain has ended, and carries out the verb unless it was asked for.
+func (o *launcherOptions) endDomain(ctx context.Context, hv domain.Hypervisor, verb domain.Verb, asked bool) (over, nowAsked bool) {
+	st, err := hv.Get(ctx, o.guest.Domain())
+	if errors.Is(err, domain.ErrNotFound) || err == nil && !st.Alive() {
+		return true, asked
+	}
+	if err == nil && !asked {
+		err = hv.Apply(ctx, domain.Operation{Verb: verb, Domain: o.guest.Domain()})
+		asked = err == nil
+	}
+	if err != nil {
+		o.log.Error(err, "Ending domain failed, retrying", "verb", verb)
+	}
+	return false, asked
 }
 
 // open connects to the hypervisor, and waits until it is up.

@@ -100,6 +100,11 @@ func run(o options) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.file, err)
 	}
+	return o.write(stages)
+}
+
+// write makes the layout and the archives.
+func (o options) write(stages []stage) error {
 	if _, err := os.Stat(o.layout); err == nil {
 		return fmt.Errorf("%s exists", o.layout)
 	}

@@ -102,7 +102,7 @@ func listen(path string) (*listener, error) {
 	return l, nil
 }
 
-// answer closes connections, so that nobody can fill the queue, until taking them fails.
+// answer closes connections, so that no client can fill the queue, until taking them fails.
 func (l *listener) answer() error {
 	for {
 		fd, _, err := syscall.Accept4(l.fd, syscall.SOCK_CLOEXEC)

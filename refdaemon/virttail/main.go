@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, to io.Writer) error {
 		_, _ = out.Write(line)
 		_ = out.WriteByte('\n')
 		if err := out.Flush(); err != nil {
-			cancel(err) // nobody reads it any more
+			cancel(err) // it has no reader any more
 		}
 	}}
 	err = f.Run(ctx)
