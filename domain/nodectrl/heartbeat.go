@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,6 +46,8 @@ const (
 	askWithin   = 30 * time.Second
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
+	// checkAgain is how often a node that lacks something is checked between two reports.
+	checkAgain = 5 * time.Second
 )
 
 // Readiness reports whether the node's dependencies besides its hypervisor are ready, such as its
@@ -104,7 +107,7 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 			complain(ctx, err)
 		}
 		next := h.Clock.Now().Add(h.pause(reported))
-		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) {
+		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) || h.awaitFit(ctx, next) {
 			next = h.Clock.Now()
 		}
 		select {
@@ -175,6 +178,22 @@ func (h *Heartbeat) awaitHypervisor(ctx context.Context, until time.Time) bool {
 		case <-h.Clock.After(askAgain):
 		}
 		if h.ask(ctx) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitFit returns when what the node lacks has changed, such as by a KubeVirt object that allows emulation, or at until, and reports
+// which. A node that lacks nothing has nothing to wait for.
+func (h *Heartbeat) awaitFit(ctx context.Context, until time.Time) bool {
+	for len(h.problems) > 0 && h.Clock.Now().Add(checkAgain).Before(until) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-h.Clock.After(checkAgain):
+		}
+		if !slices.Equal(h.Check(ctx), h.problems) {
 			return true
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // lastLines is how much of a container's log a description has.
 const lastLines = 20
 
-// describe tells what keeps the Pods of a namespace from being ready: their state, warnings about them, and what they said last.
+// describe returns what keeps the Pods of a namespace from being ready: their state, warnings about them, and what they said last.
 // It begins with a line break, for use at the end of an error.
 func (c *Cluster) describe(ctx context.Context, namespace string) string {
 	pods, err := c.Clientset.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})

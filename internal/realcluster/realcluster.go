@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package realcluster starts a cluster of nodes with real kubelets, for the end-to-end tests and the demo, and installs virtloom
-// in it as anybody does: by applying the manifests of refdaemon/config/default. It is no part of the SDK.
+// in it as its users do: by applying the manifests of refdaemon/config/default. It is no part of the SDK.
 package realcluster
 
 import (

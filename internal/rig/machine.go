@@ -64,7 +64,7 @@ func (n *machine) leave() {
 	delete(n.fabric.kubelets, n.name)
 }
 
-// begin starts the first process in namespaces of its own, connects it to the fabric, tells it so on its standard input, and
+// begin starts the first process in namespaces of its own, connects it to the fabric, writes a line to its standard input then, and
 // returns when it is ready.
 func (n *machine) begin(ctx context.Context, program string, args ...string) error {
 	goIn, goOut, err := os.Pipe()

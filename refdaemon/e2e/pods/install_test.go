@@ -17,7 +17,7 @@ func TestUninstall_Refused(t *testing.T) {
 		{"delete", "namespace/virtloom-node"},
 	} {
 		out, err := kubectl(t, what...)
-		if err == nil || !strings.Contains(out, "VirtualMachineInstance") {
+		if err == nil || !strings.Contains(out, "kubectl get virtualmachineinstances") {
 			t.Errorf("kubectl %s: %v\n%s", strings.Join(what, " "), err, out)
 		}
 	}
