@@ -107,7 +107,7 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 			complain(ctx, err)
 		}
 		next := h.Clock.Now().Add(h.pause(reported))
-		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) || h.awaitFit(ctx, next) {
+		if silent != nil && h.awaitHypervisor(ctx, next) || h.awaitNode(ctx, ready, begun.Add(devicesWithin), next) {
 			next = h.Clock.Now()
 		}
 		select {
@@ -182,6 +182,12 @@ func (h *Heartbeat) awaitHypervisor(ctx context.Context, until time.Time) bool {
 		}
 	}
 	return false
+}
+
+// awaitNode returns when devices are ready that were not, which it waits for until devicesUntil, or when what the node lacks has
+// changed, or at until, and reports whether there is something to report.
+func (h *Heartbeat) awaitNode(ctx context.Context, ready bool, devicesUntil, until time.Time) bool {
+	return !ready && h.awaitDevices(ctx, devicesUntil) || h.awaitFit(ctx, until)
 }
 
 // awaitFit returns when what the node lacks has changed, such as by a KubeVirt object that allows emulation, or at until, and reports
