@@ -64,11 +64,12 @@ func NewConsole() *Console {
 // Add records what a node's hypervisor has read from the console, on that visit of the guest, from one: a line, or the beginning
 // of one that did not end there.
 func (con *Console) Add(node string, visit int, text string, ended bool) {
+	rest := text
 	if ended {
 		con.line(source{node, visit}, text)
-		return
+		rest = ""
 	}
-	con.rest(source{node, visit}, text)
+	con.rest(source{node, visit}, rest)
 }
 
 // Follow reads a guest's console until ctx ends.
