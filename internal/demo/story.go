@@ -155,8 +155,7 @@ func (s *story) stage(ctx context.Context) (err error) {
 	for _, n := range s.cluster.Nodes {
 		s.report("Node/"+n.Name(), "Ready at "+n.Address(), "kubelet, containerd and kube-proxy in namespaces of their own")
 	}
-	ctx, s.watches = context.WithCancel(ctx)
-	return s.watch(ctx)
+	return nil
 }
 
 // install installs virtloom and waits until the nodes take guests.
@@ -171,8 +170,9 @@ func (s *story) install(ctx context.Context) error {
 	if err := s.cluster.AwaitSchedulable(ctx, patience); err != nil {
 		return err
 	}
-	s.measure("virtloom took guests %.1f s after its manifests were applied", time.Since(began).Seconds())
-	return nil
+	s.measure("the nodes took guests %.1f s after the manifests of virtloom were applied", time.Since(began).Seconds())
+	ctx, s.watches = context.WithCancel(ctx)
+	return s.watch(ctx)
 }
 
 func (s *story) start(ctx context.Context) (err error) {
