@@ -26,6 +26,8 @@ const (
 	// destroyPatience is the time for a domain to be destroyed. Whatever is left dies with the
 	// Pod's first process.
 	destroyPatience = 15 * time.Second
+	// reportPatience is the time for the agent to report the end of a domain.
+	reportPatience = 10 * time.Second
 )
 
 // supervised runs the launcher, and stays for who wants to look at a failure.
@@ -142,7 +144,31 @@ func (o *launcherOptions) wait(ctx, alive context.Context, hv domain.Hypervisor,
 			abandoned = nil
 		case <-ctx.Done():
 			o.log.Info("Shutting down domain", "grace", o.grace())
-			return o.shutdown(alive, hv)
+			if err := o.shutdown(alive, hv); err != nil {
+				return err
+			}
+			o.awaitUndefined(alive, hv, calls, undefined)
+			return nil
+		}
+	}
+}
+
+// awaitUndefined waits until the agent has undefined the domain that has ended, as no other client can report how it ended. Without an agent
+// it returns at once.
+func (o *launcherOptions) awaitUndefined(ctx context.Context, hv domain.Hypervisor, calls *counted, undefined <-chan struct{}) {
+	late := time.NewTimer(reportPatience)
+	defer late.Stop()
+	for {
+		if _, err := hv.Get(ctx, o.guest.Domain()); errors.Is(err, domain.ErrNotFound) || calls.none() {
+			return
+		}
+		select {
+		case <-undefined:
+			return
+		case <-calls.changed:
+		case <-late.C:
+			o.log.Info("The agent has not undefined the domain that has ended")
+			return
 		}
 	}
 }

@@ -177,7 +177,7 @@ func TestFlags_SingleDash(t *testing.T) {
 		"what is unknown":     {"render -rax --ra", "render -rax --ra"},
 		"after the last flag": {"render -- -raw", "render -- -raw"},
 		"no command":          {"-raw render", "-raw render"},
-		"a daemon":            {"launcher -vmi a/b/c -v", "launcher --vmi a/b/c -v"},
+		"a daemon":            {"launcher -name a -uid b -v", "launcher --name a --uid b -v"},
 	} {
 		if got := strings.Join(doubled(newRoot(), strings.Fields(tt.args)), " "); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/refcluster"
 	"github.com/virtloom/virtloom/internal/rig"
@@ -161,4 +163,31 @@ func programs(t *testing.T) string {
 	bin, err := rig.BinDir()
 	must(t, err)
 	return bin
+}
+
+// TestVMI_Deleted: a guest whose VMI is deleted is asked to shut down, and the VMI ends as one that did.
+func TestVMI_Deleted(t *testing.T) {
+	s := boot(t, newGuest("deleted", func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Firmware = nil
+		vmi.Spec.Volumes[0].ContainerDisk.Image = "virtloom.test/guest-boot:1"
+	}))
+	w, err := s.c.Client.Watch(t.Context(), &v1.VirtualMachineInstanceList{}, client.InNamespace(namespace))
+	must(t, err)
+	defer w.Stop()
+	must(t, s.c.Client.Delete(t.Context(), s.vmi.DeepCopy()))
+	last := v1.Running
+	for e := range w.ResultChan() {
+		vmi, ok := e.Object.(*v1.VirtualMachineInstance)
+		if !ok || vmi.UID != s.vmi.UID {
+			continue
+		}
+		last = vmi.Status.Phase
+		if e.Type == watch.Deleted {
+			break
+		}
+	}
+	s.says("virtloom-power-button")
+	if last != v1.Succeeded {
+		t.Errorf("the VMI ended as %s, want %s", last, v1.Succeeded)
+	}
 }
