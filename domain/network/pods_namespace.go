@@ -69,7 +69,8 @@ func (p Pods) separate(ns *os.File) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{"/proc/self/ns/net", cmp.Or(p.Node, "/proc/1/ns/net")} {
+	// Of this thread: another one may be in the namespace of a launcher at the moment, the first one, which /proc/self means, as well.
+	for _, path := range []string{"/proc/thread-self/ns/net", cmp.Or(p.Node, "/proc/1/ns/net")} {
 		// A namespace that cannot be inspected may be the same.
 		other, err := os.Stat(path)
 		if err != nil {

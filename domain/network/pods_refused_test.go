@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -104,11 +104,20 @@ func TestPods_LeavesOthersAlone(t *testing.T) {
 func TestPods_NodeIsRefused(t *testing.T) {
 	w := newWorld(t, false)
 	node := newSpace(t)
+	// Not this process itself, whose first thread may be in the namespace of another test.
+	beside := exec.Command("sleep", "infinity")
+	if err := beside.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = beside.Process.Kill()
+		_ = beside.Wait()
+	})
 	for name, c := range map[string]struct {
 		pids []int
 		is   error
 	}{
-		"this process": {[]int{os.Getpid()}, domain.ErrInvalid},
+		"this process": {[]int{beside.Process.Pid}, domain.ErrInvalid},
 		"the node":     {[]int{node.pid}, domain.ErrInvalid},
 		"invisible":    {[]int{0}, domain.ErrInvalid},
 		"negative":     {[]int{-1}, domain.ErrInvalid},

@@ -68,7 +68,7 @@ func newWorld(t *testing.T, six bool) world {
 }
 
 func (w world) pods() network.Pods {
-	return network.Pods{User: 107, Group: 107, Node: "/proc/self/ns/net", PID: func(*v1.VirtualMachineInstance) (int, error) { return w.pod.pid, nil }}
+	return network.Pods{User: 107, Group: 107, Node: "/proc/thread-self/ns/net", PID: func(*v1.VirtualMachineInstance) (int, error) { return w.pod.pid, nil }}
 }
 
 // masquerade is a VMI on the Pod network with these TCP ports.
