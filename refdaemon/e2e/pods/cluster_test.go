@@ -259,10 +259,11 @@ func (s *scene) says(text string) string {
 	return found
 }
 
-// kubectl runs kubectl as administrator and returns what it prints.
-func kubectl(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	out, err := shared.cluster.Rig.Kubectl(t.Context(), args...).CombinedOutput()
+// kubectl runs kubectl as administrator, in clean-ups too, and returns what it prints.
+func kubectl(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := shared.cluster.Rig.Kubectl(ctx, args...).CombinedOutput()
 	return string(out), err
 }
 

@@ -16,7 +16,7 @@ func TestUninstall_Refused(t *testing.T) {
 		{"delete", "crd/virtualmachineinstances.kubevirt.io"},
 		{"delete", "namespace/virtloom-node"},
 	} {
-		out, err := kubectl(t, what...)
+		out, err := kubectl(what...)
 		if err == nil || !strings.Contains(out, "kubectl get virtualmachineinstances") {
 			t.Errorf("kubectl %s: %v\n%s", strings.Join(what, " "), err, out)
 		}

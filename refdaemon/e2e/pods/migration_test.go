@@ -79,15 +79,15 @@ func (s *scene) arrive(m *v1.VirtualMachineInstanceMigration) {
 func TestNode_Drained(t *testing.T) {
 	s := boot(t, newGuest("drained"))
 	from, to := s.vmi.Status.NodeName, s.other()
-	t.Cleanup(func() { _, _ = kubectl(t, "uncordon", from) })
-	out, err := kubectl(t, "drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=150s")
+	t.Cleanup(func() { _, _ = kubectl("uncordon", from) })
+	out, err := kubectl("drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=150s")
 	if err != nil {
 		t.Fatalf("drain: %v\n%s", err, out)
 	}
 	s.awaitRunning(to)
 	s.beats(to, 3)
 	s.unbroken()
-	if out, err := kubectl(t, "uncordon", from); err != nil {
+	if out, err := kubectl("uncordon", from); err != nil {
 		t.Fatalf("uncordon: %v\n%s", err, out)
 	}
 }

@@ -147,9 +147,9 @@ func (s *scene) killContainers(app, on string) func(context.Context) error {
 // TestUpgrade_RollsWhileGuestsRun: Deployment and DaemonSet are replaced, Pod by Pod, while a guest runs and another moves.
 func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
 	still, moving := boot(t, newGuest("still")), boot(t, newGuest("moving"))
-	out, err := kubectl(t, "-n", "virtloom-system", "rollout", "restart", "deployment/virtloom-controller")
+	out, err := kubectl("-n", "virtloom-system", "rollout", "restart", "deployment/virtloom-controller")
 	if err == nil {
-		out, err = kubectl(t, "-n", "virtloom-node", "rollout", "restart", "daemonset/virtloom-node")
+		out, err = kubectl("-n", "virtloom-node", "rollout", "restart", "daemonset/virtloom-node")
 	}
 	if err != nil {
 		t.Fatalf("restart: %v\n%s", err, out)
