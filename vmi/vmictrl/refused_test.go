@@ -114,6 +114,10 @@ func securityRefused(w *world) {
 		}
 		return ""
 	})
+	// A cluster that wants no seccomp profile.
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "kubevirt"}}
+	kv.Spec.Configuration.SeccompConfiguration = &v1.SeccompConfiguration{}
+	w.create(kv)
 	w.start(onlyWatches)
 	g := w.guest("guest")
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, "violates PodSecurity", enforce+"=privileged")
