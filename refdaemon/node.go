@@ -144,7 +144,8 @@ func (o *node) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-
 	h := &nodectrl.Heartbeat{
 		NodeName: o.config.NodeName, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.config.Heartbeat.Duration, Drained: drained,
 	}
-	if o.config.Launchers != "" {
+	// With a store of images there is no kubelet, whose mounts and devices are checked.
+	if o.config.Launchers != "" && o.config.Images == "" {
 		h.Check, h.Recorder = o.check(mgr), mgr.GetEventRecorder("virtloom-node")
 	}
 	return mgr.Add(h)
