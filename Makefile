@@ -71,7 +71,7 @@ release: ## make the release of the commit that is checked out, in dist: program
 	@hack/release.sh
 
 .PHONY: images
-images: ## make the images of refdaemon/Containerfile as an OCI layout, in bin/images/oci; needs no container engine
+images: ## make the images of refdaemon/Containerfile in bin/images, as an OCI layout and as archives; needs no container engine
 	@hack/image.sh
 
 .PHONY: undo
