@@ -106,7 +106,8 @@ func (c *cluster) waitEvents(t *testing.T, namespace string, reasons ...string) 
 }
 
 func resolvesPolicy(t *testing.T, c *cluster) {
-	c.startController(t, nil)
+	mgr, _ := c.controller(t, nil)
+	run(t, mgr)
 	ns := c.namespace(t)
 	yes := true
 	bandwidth := resource.MustParse("32Mi")
@@ -121,6 +122,11 @@ func resolvesPolicy(t *testing.T, c *cluster) {
 		},
 	}
 	c.create(t, p)
+	c.waitFor(t, "the controller to know it and its namespace", p, func() bool {
+		cached := mgr.GetClient()
+		return cached.Get(t.Context(), client.ObjectKeyFromObject(p), new(v1alpha1.MigrationPolicy)) == nil &&
+			cached.Get(t.Context(), client.ObjectKey{Name: ns}, new(corev1.Namespace)) == nil
+	})
 	for name, want := range map[string]bool{"special": true, "plain": false} {
 		vmi := c.guest(t, ns, name, "sim-0")
 		m := c.migrate(t, vmi, name, nil)
