@@ -24,29 +24,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/virtloom/virtloom/refdaemon/rotation"
 )
 
 // SignerName is the signer of the agents' certificates.
 const SignerName = "virtloom.dev/node-agent"
 
 // KeyAuthorities is the key, in the ConfigMap, of the certificates that agents trust.
-const KeyAuthorities = "ca.crt"
+const KeyAuthorities = rotation.KeyAuthorities
 
-const (
-	// looks is the number of checks within the lifetime of a certificate of an agent, but at least one in mostBetween.
-	looks       = 30
-	mostBetween = time.Minute
-	// retry is the delay after a failed check.
-	retry = time.Second
-	// Shares is how many lifetimes of certificates the authority's lifetime has at least, so that its last third suffices to
-	// replace it before it is too short for a certificate.
-	Shares = 3
-)
+// Shares is how many lifetimes of certificates the authority's lifetime has at least, so that its last third suffices to
+// replace it before it is too short for a certificate.
+const Shares = 3
 
 // Keeper maintains the authority. It is a Runnable of a manager, for the leader among replicas.
 type Keeper struct {
@@ -74,23 +68,7 @@ func (*Keeper) NeedLeaderElection() bool { return true }
 // Start maintains the authority until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("authority").WithValues("secret", k.Secret)
-	for ctx.Err() == nil {
-		pause := min(mostBetween, k.CertificateLifetime/looks)
-		switch err := k.Look(ctx); {
-		case apierrors.IsConflict(err): // another client was faster, such as a former leader
-			pause = min(pause, retry)
-		case err != nil && ctx.Err() == nil:
-			logger.Error(err, "Maintaining the authority of node agents failed, retrying")
-			pause = min(pause, retry)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return nil
+	return rotation.Run(log.IntoContext(ctx, logger), k.CertificateLifetime, k.Look)
 }
 
 // Look takes the steps that are due. The ConfigMap is read before the Secret and written with the version read: if another
@@ -100,23 +78,11 @@ func (k *Keeper) Look(ctx context.Context) error {
 	if err := k.Reader.Get(ctx, k.ConfigMap, published); err != nil {
 		return fmt.Errorf("read ConfigMap %s, which comes with the manifests: %w", k.ConfigMap, err)
 	}
-	s := &corev1.Secret{}
-	if err := k.Reader.Get(ctx, k.Secret, s); err != nil {
-		return fmt.Errorf("read Secret %s, which comes with the manifests: %w", k.Secret, err)
-	}
-	p := &plan{lifetime: k.Lifetime, settle: k.CertificateLifetime / Shares, now: now(k.Clock), published: []byte(published.Data[KeyAuthorities])}
-	next, err := p.advance(s.Data)
+	data, err := k.rotation(published).Step(ctx, k.Reader, k.Writer)
 	if err != nil {
 		return err
 	}
-	if !same(s.Data, next) {
-		s.Data = next
-		if err := k.Writer.Update(ctx, s); err != nil {
-			return fmt.Errorf("store the authority in Secret %s: %w", k.Secret, err)
-		}
-		log.FromContext(ctx).Info("Stored authority of node agents", "secret", k.Secret)
-	}
-	bundle := string(s.Data[keyAuthorities])
+	bundle := string(data[KeyAuthorities])
 	if published.Data[KeyAuthorities] == bundle {
 		return nil
 	}
@@ -128,13 +94,36 @@ func (k *Keeper) Look(ctx context.Context) error {
 	return nil
 }
 
+// rotation returns the rules for the Secret. An authority signs once it has been published for a while: agents that are within
+// reach of the API server know it by then.
+func (k *Keeper) rotation(published *corev1.ConfigMap) *rotation.Rotation {
+	now, settle := rotation.Now(k.Clock), k.CertificateLifetime/Shares
+	return &rotation.Rotation{
+		Secret: k.Secret, Lifetime: k.Lifetime, Now: now,
+		Valid: func(p rotation.Pair, _ []*x509.Certificate) *x509.Certificate {
+			pair, err := tls.X509KeyPair(p.Certificate, p.Key)
+			if err != nil || !pair.Leaf.IsCA || !now.Before(pair.Leaf.NotAfter) {
+				return nil
+			}
+			return pair.Leaf
+		},
+		Issue: func() (rotation.Pair, *x509.Certificate, error) {
+			made, key, err := rotation.NewAuthority("virtloom node agents", now, k.Lifetime)
+			if err != nil {
+				return rotation.Pair{}, nil, err
+			}
+			p, err := rotation.Encode(key, made)
+			return p, made, err
+		},
+		Known: func(next *x509.Certificate) bool {
+			return rotation.Contains([]byte(published.Data[KeyAuthorities]), next) && !now.Before(next.NotBefore.Add(rotation.Early+settle))
+		},
+	}
+}
+
 // force returns the authority in force, read from the Secret.
 func force(ctx context.Context, r client.Reader, secret types.NamespacedName) (*x509.Certificate, crypto.Signer, error) {
-	s := &corev1.Secret{}
-	if err := r.Get(ctx, secret, s); err != nil {
-		return nil, nil, fmt.Errorf("read Secret %s, which comes with the manifests: %w", secret, err)
-	}
-	pair, err := tls.X509KeyPair(s.Data[keyCurrent], s.Data[keyCurrentKey])
+	pair, err := rotation.Read(ctx, r, secret)
 	if err != nil {
 		return nil, nil, fmt.Errorf("authority in Secret %s: %w", secret, err)
 	}
@@ -143,11 +132,4 @@ func force(ctx context.Context, r client.Reader, secret types.NamespacedName) (*
 		return nil, nil, fmt.Errorf("authority in Secret %s: %w", secret, errors.New("it is none"))
 	}
 	return pair.Leaf, key, nil
-}
-
-func now(c clock.PassiveClock) time.Time {
-	if c == nil {
-		return clock.RealClock{}.Now()
-	}
-	return c.Now()
 }

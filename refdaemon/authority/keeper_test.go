@@ -60,6 +60,16 @@ func (w *world) keeper() *Keeper {
 	return &Keeper{Reader: w, Writer: w, Secret: secret, ConfigMap: published, Lifetime: lifetime, CertificateLifetime: certificates, Clock: w.clock}
 }
 
+// foreign is the content of the Secret of another authority.
+func foreign(t *testing.T) map[string][]byte {
+	t.Helper()
+	other := newWorld(t)
+	must(t, other.keeper().Look(t.Context()))
+	s := &corev1.Secret{}
+	must(t, other.Get(t.Context(), secret, s))
+	return s.Data
+}
+
 // bundle is what agents are given.
 func (w *world) bundle(t *testing.T) []byte {
 	t.Helper()
@@ -138,11 +148,7 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 	for name, replace := range map[string]func(*corev1.Secret){
 		"emptied": func(s *corev1.Secret) { s.Data = nil },
 		"all of another": func(s *corev1.Secret) {
-			p := &plan{lifetime: lifetime, now: time.Now()}
-			s.Data = map[string][]byte{}
-			made, err := p.advance(nil)
-			must(t, err)
-			s.Data = made
+			s.Data = foreign(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,11 +194,10 @@ func TestKeeper_ConfigMapForged(t *testing.T) {
 	k := w.keeper()
 	must(t, k.Look(t.Context()))
 	want := w.bundle(t)
-	forged, err := (&plan{lifetime: lifetime, now: time.Now()}).advance(nil)
-	must(t, err)
+	forged := foreign(t)
 	m := &corev1.ConfigMap{}
 	must(t, w.Get(t.Context(), published, m))
-	m.Data = map[string]string{KeyAuthorities: m.Data[KeyAuthorities] + string(forged[keyAuthorities]), "other": "x"}
+	m.Data = map[string]string{KeyAuthorities: m.Data[KeyAuthorities] + string(forged[KeyAuthorities]), "other": "x"}
 	must(t, w.Update(t.Context(), m))
 	must(t, k.Look(t.Context()))
 	must(t, w.Get(t.Context(), published, m))
@@ -203,8 +208,8 @@ func TestKeeper_ConfigMapForged(t *testing.T) {
 
 func TestKeeper_InvalidSecret(t *testing.T) {
 	for name, edit := range map[string]func(*world, *corev1.Secret){
-		"is none":          func(_ *world, s *corev1.Secret) { s.Data[keyCurrent] = []byte("x") },
-		"is another's key": func(_ *world, s *corev1.Secret) { s.Data[keyCurrentKey] = []byte("x") },
+		"is none":          func(_ *world, s *corev1.Secret) { s.Data[corev1.TLSCertKey] = []byte("x") },
+		"is another's key": func(_ *world, s *corev1.Secret) { s.Data[corev1.TLSPrivateKeyKey] = []byte("x") },
 		"has expired":      func(w *world, _ *corev1.Secret) { w.clock.SetTime(w.clock.Now().Add(lifetime + time.Second)) },
 	} {
 		t.Run(name, func(t *testing.T) {

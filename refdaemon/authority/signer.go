@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
+	"github.com/virtloom/virtloom/refdaemon/rotation"
 )
 
 const (
@@ -148,12 +149,12 @@ func (s *Signer) sign(ctx context.Context, key *ecdsa.PublicKey, node string, se
 	if err != nil {
 		return nil, err
 	}
-	at, life := now(s.Clock), s.Lifetime
+	at, life := rotation.Now(s.Clock), s.Lifetime
 	if seconds != nil {
 		life = min(life, time.Duration(*seconds)*time.Second)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, DNSNames: []string{node}, NotBefore: at.Add(-early), NotAfter: at.Add(life), BasicConstraintsValid: true,
+		SerialNumber: serial, DNSNames: []string{node}, NotBefore: at.Add(-rotation.Early), NotAfter: at.Add(life), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
 	if len(node) <= longestCommonName {

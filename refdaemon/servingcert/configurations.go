@@ -15,6 +15,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/refdaemon/rotation"
 )
 
 // configuration is a webhook configuration, with the client configurations of its webhooks.
@@ -66,7 +68,7 @@ func hosts(all []configuration) []string {
 func trust(all []configuration, authority *x509.Certificate) bool {
 	for _, c := range all {
 		for _, how := range c.clients {
-			if !contains(how.CABundle, authority) {
+			if !rotation.Contains(how.CABundle, authority) {
 				return false
 			}
 		}

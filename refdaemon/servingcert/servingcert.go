@@ -13,31 +13,22 @@ package servingcert
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/virtloom/virtloom/refdaemon/rotation"
 )
 
 // Configuration is the name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose authority is
 // set.
 const Configuration = "virtloom"
-
-// looks is the number of checks within the lifetime of a certificate, but at least one in mostBetween.
-const (
-	looks       = 30
-	mostBetween = time.Minute
-	// retry is the delay after a failed check.
-	retry = time.Second
-)
 
 // Keeper maintains the certificate of one program. It is a Runnable of a manager; every replica needs one.
 type Keeper struct {
@@ -66,23 +57,7 @@ func (*Keeper) NeedLeaderElection() bool { return false }
 // Start maintains the certificate until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("servingcert").WithValues("secret", k.Secret)
-	for ctx.Err() == nil {
-		pause := min(mostBetween, k.Lifetime/looks)
-		switch err := k.Look(ctx); {
-		case apierrors.IsConflict(err): // another replica was faster
-			pause = min(pause, retry)
-		case err != nil && ctx.Err() == nil:
-			logger.Error(err, "Maintaining webhook certificate failed, retrying")
-			pause = min(pause, retry)
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return nil
+	return rotation.Run(log.IntoContext(ctx, logger), k.Lifetime, k.Look)
 }
 
 // Look takes the steps that are due, and loads the certificate to serve.
@@ -91,28 +66,16 @@ func (k *Keeper) Look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &corev1.Secret{}
-	if err := k.Reader.Get(ctx, k.Secret, s); err != nil {
-		return fmt.Errorf("read Secret %s, which comes with the manifests: %w", k.Secret, err)
-	}
-	p := &plan{hosts: hosts(all), lifetime: k.Lifetime, now: k.now(), trusted: func(authority *x509.Certificate) bool { return trust(all, authority) }}
-	next, err := p.advance(s.Data)
+	data, err := k.rotation(all).Step(ctx, k.Reader, k.Writer)
 	if err != nil {
 		return err
 	}
-	if !same(s.Data, next) {
-		s.Data = next
-		if err := k.Writer.Update(ctx, s); err != nil {
-			return fmt.Errorf("store the certificate in Secret %s: %w", k.Secret, err)
-		}
-		log.FromContext(ctx).Info("Stored webhook certificate", "secret", k.Secret)
-	}
-	pair, err := tls.X509KeyPair(s.Data[keyServed], s.Data[keyServedKey])
+	pair, err := rotation.InForce(data)
 	if err != nil {
 		return fmt.Errorf("certificate in Secret %s: %w", k.Secret, err)
 	}
 	k.served.Store(&pair)
-	return k.publish(ctx, all, s.Data[keyAuthorities])
+	return k.publish(ctx, all, data[rotation.KeyAuthorities])
 }
 
 // GetCertificate returns the certificate in force, for a tls.Config. It is safe for concurrent use.
@@ -121,11 +84,4 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 		return c, nil
 	}
 	return nil, errors.New("servingcert: there is no certificate yet")
-}
-
-func (k *Keeper) now() time.Time {
-	if k.Clock == nil {
-		return clock.RealClock{}.Now()
-	}
-	return k.Clock.Now()
 }
