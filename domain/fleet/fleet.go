@@ -3,13 +3,9 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -47,13 +43,8 @@ type Fleet struct {
 	// Clock measures; the real one if nil.
 	Clock clock.Clock
 
-	hints domain.Hints
-
-	mu      sync.Mutex
-	members map[string]*member
-	lost    bool // watchers have received Lost, and no Resync since
-	closed  bool
-	all     sync.WaitGroup // the goroutines that follow members
+	hints  domain.Hints
+	roster roster
 }
 
 var (
@@ -75,47 +66,30 @@ var (
 func (f *Fleet) Join(ctx context.Context, name string, h domain.Hypervisor) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &member{fleet: f, name: name, Hypervisor: h, cancel: cancel}
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
+	if !f.roster.add(ctx, m) {
 		cancel()
 		return
 	}
-	if old := f.members[name]; old != nil {
-		old.cancel()
-	}
-	if f.members == nil {
-		f.members = map[string]*member{}
-	}
-	f.members[name] = m
-	m.silent = m.clock().Now()
-	f.all.Go(func() { m.follow(ctx) })
-	f.mu.Unlock()
 	f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: "Joined"})
 }
 
 // Leave removes the member of the domain of that name, which is [domain.ErrNoHypervisor] from
 // then on. Without a member it does nothing.
 func (f *Fleet) Leave(name string) {
-	f.mu.Lock()
-	m := f.members[name]
-	delete(f.members, name)
-	f.mu.Unlock()
+	m := f.roster.remove(name)
 	if m == nil {
 		return
 	}
 	m.cancel()
 	f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: "Left"})
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lockedBalance(nil)
+	f.roster.mu.Lock()
+	defer f.roster.mu.Unlock()
+	f.roster.lockedBalance(&f.hints, nil)
 }
 
 // Member returns the hypervisor of the domain of that name; false if there is none.
 func (f *Fleet) Member(name string) (domain.Hypervisor, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	m := f.members[name]
+	m := f.roster.get(name)
 	if m == nil {
 		return nil, false
 	}
@@ -124,22 +98,9 @@ func (f *Fleet) Member(name string) (domain.Hypervisor, bool) {
 
 // Close ends all watches. It does not close the members.
 func (f *Fleet) Close() error {
-	f.mu.Lock()
-	f.closed = true
-	for _, m := range f.members {
-		m.cancel()
-	}
-	f.mu.Unlock()
-	f.all.Wait()
+	f.roster.close()
 	f.hints.Close()
 	return nil
-}
-
-// sorted returns the members by name.
-func (f *Fleet) sorted() []*member {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.members), func(a, b *member) int { return cmp.Compare(a.name, b.name) })
 }
 
 // Host implements Hypervisor. Without Node it returns the answer of the first member that
@@ -178,7 +139,7 @@ func first[T any](ctx context.Context, f *Fleet, what string, ask func(domain.Hy
 		return ask(f.Node)
 	}
 	var errs []error
-	for _, m := range f.sorted() {
+	for _, m := range f.roster.sorted() {
 		out, err := ask(m)
 		if err == nil {
 			return out, nil

@@ -186,7 +186,7 @@ func (f *Fleet) Stats(ctx context.Context) ([]stats.Domain, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	all := f.sorted()
+	all := f.roster.sorted()
 	found, errs := make([][]stats.Domain, len(all)), make([]error, len(all))
 	var asked sync.WaitGroup
 	for i, m := range all {

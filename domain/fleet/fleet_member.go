@@ -23,7 +23,7 @@ type member struct {
 	name   string
 	cancel context.CancelFunc // ends the goroutine that follows it
 
-	up bool // its watch is open; guarded by Fleet.mu
+	up bool // its watch is open; guarded by roster.mu
 
 	mu     sync.Mutex
 	asked  uint64        // number of the last call
@@ -80,13 +80,13 @@ func (m *member) forward(e domain.Event) {
 // setUp records whether the watch of a member is open, with the cause if it is not.
 func (m *member) setUp(up bool, why error) {
 	f := m.fleet
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.members[m.name] != m {
+	f.roster.mu.Lock()
+	defer f.roster.mu.Unlock()
+	if f.roster.members[m.name] != m {
 		return
 	}
 	m.up = up
-	if !f.lockedBalance(why) {
+	if !f.roster.lockedBalance(&f.hints, why) {
 		cause := "Lost"
 		if up {
 			cause = string(domain.Resync)
@@ -95,34 +95,12 @@ func (m *member) setUp(up bool, why error) {
 	}
 }
 
-// lockedBalance sends Lost when the last member was lost and Resync when one is back, and
-// reports whether it sent anything. The caller holds f.mu.
-func (f *Fleet) lockedBalance(why error) bool {
-	up := 0
-	for _, m := range f.members {
-		if m.up {
-			up++
-		}
-	}
-	lost := up == 0 && len(f.members) > 0 && (f.lost || why != nil)
-	if lost == f.lost {
-		return false
-	}
-	f.lost = lost
-	if lost {
-		f.hints.Tell(domain.Event{Kind: domain.Lost, Err: why})
-	} else {
-		f.hints.Tell(domain.Event{Kind: domain.Resync})
-	}
-	return true
-}
-
 // List implements Hypervisor.
 func (f *Fleet) List(ctx context.Context) ([]domain.State, error) {
 	if err := spent(ctx, "list"); err != nil {
 		return nil, err
 	}
-	all := f.sorted()
+	all := f.roster.sorted()
 	states, errs := make([]*domain.State, len(all)), make([]error, len(all))
 	var asked sync.WaitGroup
 	for i, m := range all {

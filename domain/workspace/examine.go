@@ -25,12 +25,15 @@ type finding struct {
 	Sector       *convert.SectorSize `json:"sector,omitempty"`
 }
 
-// found is the file with the findings about a volume.
-func (v volume) found() string { return v.file(".found") }
+// findings is the file with the findings about a volume.
+type findings string
+
+// found returns the file with the findings about the volume.
+func (v volume) found() findings { return findings(v.file(".found")) }
 
 // examine completes what is known about an image and its backing images.
 func (v volume) examine(ctx context.Context, src *convert.DiskSource) error {
-	before, known := v.findings(), true
+	before, known := v.found().read(), true
 	var after []finding
 	for at := src; at != nil; at = at.Backing {
 		f, seen := before[at.Path]
@@ -43,17 +46,17 @@ func (v volume) examine(ctx context.Context, src *convert.DiskSource) error {
 	if err := ctx.Err(); err != nil || known {
 		return err
 	}
-	if err := v.note(after); err != nil {
+	if err := v.found().store(after); err != nil {
 		return fmt.Errorf("workspace: store the capabilities of volume %s: %w", v.Name, err)
 	}
 	return nil
 }
 
-// findings returns the stored findings by path; none if they cannot be read, which examines the
-// images again.
-func (v volume) findings() map[string]finding {
+// read returns the stored findings by path; none if they cannot be read, which examines the images
+// again.
+func (at findings) read() map[string]finding {
 	out := map[string]finding{}
-	b, err := os.ReadFile(v.found())
+	b, err := os.ReadFile(string(at))
 	var all []finding
 	if err != nil || json.Unmarshal(b, &all) != nil {
 		return out
@@ -64,17 +67,17 @@ func (v volume) findings() map[string]finding {
 	return out
 }
 
-// note stores findings as a whole or not at all.
-func (v volume) note(all []finding) error {
+// store stores findings as a whole or not at all.
+func (at findings) store(all []finding) error {
 	b, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	tmp := v.found() + ".new"
+	tmp := string(at) + ".new"
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, v.found())
+	return os.Rename(tmp, string(at))
 }
 
 // look examines an image. A capability that cannot be examined counts as missing.

@@ -40,7 +40,7 @@ func (v volume) grow(ctx context.Context, field string, src *convert.DiskSource,
 	if free := uint64(fs.Bavail) * uint64(fs.Bsize); free < math.MaxInt64-uint64(st.Blocks)*blockUnit { //nolint:unconvert // other widths on other architectures
 		room = int64(free) + st.Blocks*blockUnit
 	}
-	bytes := v.usable(min(capacity, room))
+	bytes := usable(v.claimInfo(), min(capacity, room))
 	if bytes <= st.Size {
 		return st.Size, nil
 	}
@@ -61,7 +61,7 @@ func (v volume) grow(ctx context.Context, field string, src *convert.DiskSource,
 // are stored before the domain starts, so stored ones are of an earlier pass.
 func (v volume) started() bool {
 	waiting := []v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled}
-	return !slices.Contains(waiting, v.vmi.Status.Phase) || exists(v.found())
+	return !slices.Contains(waiting, v.vmi.Status.Phase) || exists(string(v.found()))
 }
 
 // shareable reports whether the VMI shares the disk with others.
@@ -79,13 +79,13 @@ func (v volume) claimInfo() *v1.PersistentVolumeClaimInfo {
 	return nil
 }
 
-// usable returns how many of so many bytes a disk may take: all but the file system's overhead
+// usable returns how many of so many bytes a disk on a claim may take: all but the file system's overhead
 // (status.volumeStatus, filesystemOverhead), in whole mebibytes.
-func (v volume) usable(bytes int64) int64 {
+func usable(claim *v1.PersistentVolumeClaimInfo, bytes int64) int64 {
 	const whole = 1000 // the overhead has three digits at most
-	if info := v.claimInfo(); info != nil && info.FilesystemOverhead != nil {
+	if claim != nil && claim.FilesystemOverhead != nil {
 		// The API server checks the form; a malformed overhead counts as zero.
-		if f, err := strconv.ParseFloat(string(*info.FilesystemOverhead), 64); err == nil && f >= 0 && f <= 1 {
+		if f, err := strconv.ParseFloat(string(*claim.FilesystemOverhead), 64); err == nil && f >= 0 && f <= 1 {
 			keep := int64(math.Round((1 - f) * whole))
 			bytes = bytes/whole*keep + bytes%whole*keep/whole
 		}

@@ -63,20 +63,27 @@ func (w *Workspace) OwnDevices(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return nil
 }
 
-// visible returns the path that the hypervisor has for the directory of the VMI's sockets and logs,
+// visibleDir is the directory of a VMI, as its hypervisor sees it.
+type visibleDir struct {
+	pods Pods // nil if the hypervisor sees the directory itself
+	dir  string
+	vmi  *v1.VirtualMachineInstance
+}
+
+// create returns the path that the hypervisor has for the directory of the VMI's sockets and logs,
 // and makes the directory.
-func (w *Workspace) visible(ctx context.Context, vmi *v1.VirtualMachineInstance) (string, error) {
-	dir := w.Dir(vmi.UID)
+func (d visibleDir) create(ctx context.Context) (string, error) {
+	dir := d.dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dir, fmt.Errorf("workspace: directory of the VMI: %w", err)
 	}
-	if w.Pods == nil {
+	if d.pods == nil {
 		return dir, nil
 	}
-	dir = filepath.Join(podRuntime, string(vmi.UID))
-	f, err := w.Pods.Folder(ctx, vmi, dir)
+	dir = filepath.Join(podRuntime, string(d.vmi.UID))
+	f, err := d.pods.Folder(ctx, d.vmi, dir)
 	if err != nil {
-		return dir, &convert.Error{Object: objectName(vmi), Reason: "its launcher Pod has no place for its files", Err: err}
+		return dir, &convert.Error{Object: objectName(d.vmi), Reason: "its launcher Pod has no place for its files", Err: err}
 	}
 	return dir, f.Close()
 }
@@ -84,22 +91,22 @@ func (w *Workspace) visible(ctx context.Context, vmi *v1.VirtualMachineInstance)
 // publish makes a file of the VMI visible to the hypervisor, and returns its path there: a file in
 // its Pod is made from that of the node, whole or not at all, and once, as the guest may write to
 // it. What a Pod holds is never read again.
-func (w *Workspace) publish(ctx context.Context, vmi *v1.VirtualMachineInstance, file string) (string, error) {
-	below, err := filepath.Rel(w.Dir(vmi.UID), file)
-	if w.Pods == nil || err != nil {
+func (d visibleDir) publish(ctx context.Context, file string) (string, error) {
+	below, err := filepath.Rel(d.dir, file)
+	if d.pods == nil || err != nil {
 		return file, err
 	}
 	path := filepath.Join(podScratch, below)
-	folder, err := w.Pods.Folder(ctx, vmi, filepath.Dir(path))
+	folder, err := d.pods.Folder(ctx, d.vmi, filepath.Dir(path))
 	if err != nil {
 		return path, err
 	}
 	defer folder.Close()
-	return path, w.put(ctx, folder, filepath.Base(path), file)
+	return path, d.put(ctx, folder, filepath.Base(path), file)
 }
 
 // put copies a file into a folder of a Pod, unless there is one of that name.
-func (w *Workspace) put(ctx context.Context, folder *os.File, name, file string) error {
+func (d visibleDir) put(ctx context.Context, folder *os.File, name, file string) error {
 	there, err := openOwn(folder, name, unix.O_PATH)
 	if err == nil {
 		there, err = isType(there, unix.S_IFREG, errNotRegular)
@@ -119,17 +126,17 @@ func (w *Workspace) put(ctx context.Context, folder *os.File, name, file string)
 		if err := copyTo(ctx, f, from); err != nil {
 			return err
 		}
-		return w.Pods.Give(f)
+		return d.pods.Give(f)
 	})
 }
 
 // published makes a disk in the VMI's directory visible to its hypervisor. Others are where they
 // are.
-func (w *Workspace) published(ctx context.Context, v volume, src *convert.DiskSource) error {
-	if w.Pods == nil || filepath.Dir(src.Path) != v.dir {
+func published(ctx context.Context, v volume, src *convert.DiskSource) error {
+	if v.pods == nil || filepath.Dir(src.Path) != v.dir {
 		return nil
 	}
-	path, err := w.publish(ctx, v.vmi, src.Path)
+	path, err := visibleDir{v.pods, v.dir, v.vmi}.publish(ctx, src.Path)
 	if err != nil {
 		return v.fault("name", fmt.Sprintf("cannot put the disk of volume %q into the launcher Pod", v.Name), "check the space on the node", err)
 	}

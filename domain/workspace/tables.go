@@ -50,7 +50,7 @@ func (w generated) tables(ctx context.Context, v volume) (string, error) {
 func (w generated) publishedTables(ctx context.Context, v volume, dir string, names []string) (string, error) {
 	visible := dir
 	for _, name := range names {
-		path, err := w.publish(ctx, v.vmi, filepath.Join(dir, name))
+		path, err := visibleDir{v.pods, v.dir, v.vmi}.publish(ctx, filepath.Join(dir, name))
 		if err != nil {
 			return "", v.fault("secret.secretName", "cannot put the ACPI tables into the launcher Pod", "check the space on the node", err)
 		}

@@ -166,7 +166,7 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err != nil || data == "" {
 		return err
 	}
-	if f.Ignition, err = w.publish(ctx, vmi, data); err != nil {
+	if f.Ignition, err = (visibleDir{w.Pods, w.Dir(vmi.UID), vmi}).publish(ctx, data); err != nil {
 		return fmt.Errorf("workspace: data for Ignition: %w", err)
 	}
 	return nil
@@ -190,7 +190,7 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 		}
 		src, err := k.locate(ctx, w, v)
 		if err == nil && src.Path != "" {
-			err = w.published(ctx, v, &src)
+			err = published(ctx, v, &src)
 		}
 		if err == nil && src.Path != "" {
 			err = v.examine(ctx, &src)
@@ -284,7 +284,7 @@ func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (co
 		src.Bytes, err = v.present(ctx, field, &src)
 		return src, err
 	}
-	if err := v.image(ctx, field, &src, v.usable(c.Bytes)); err != nil {
+	if err := v.image(ctx, field, &src, usable(v.claimInfo(), c.Bytes)); err != nil {
 		return src, err
 	}
 	src.Bytes, err = v.grow(ctx, field, &src, c.Bytes)

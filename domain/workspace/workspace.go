@@ -137,7 +137,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := w.owners.note(w.Root, vmi); err != nil {
 		return f, err
 	}
-	if f.Dir, err = w.visible(ctx, vmi); err != nil {
+	if f.Dir, err = (visibleDir{w.Pods, w.Dir(vmi.UID), vmi}).create(ctx); err != nil {
 		return f, err
 	}
 	if err := (attached{w}).networks(ctx, vmi, &f); err != nil {
@@ -234,7 +234,7 @@ func (w *Workspace) bootFile(ctx context.Context, vmi *v1.VirtualMachineInstance
 	if err != nil {
 		return "", err
 	}
-	return w.publish(ctx, vmi, dst)
+	return visibleDir{w.Pods, w.Dir(vmi.UID), vmi}.publish(ctx, dst)
 }
 
 // fetch copies a file from the container or the volume that the Pod has for the image of the kernel.
