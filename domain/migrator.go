@@ -120,12 +120,12 @@ type PostCopier interface {
 	SwitchToPostCopy(ctx context.Context, name string) error
 }
 
-// maxLeft bounds [Progress.Left], in seconds: a year, so that no rate, however low, overflows a time.Duration.
+// maxLeft bounds Progress.left, in seconds: a year, so that no rate, however low, overflows a time.Duration.
 const maxLeft = 365 * 24 * 60 * 60
 
-// Left returns the remaining time at the present rates, a year at most; false if the
+// left returns the remaining time at the present rates, a year at most; false if the
 // migration cannot complete at these rates, or they are unknown.
-func (p Progress) Left() (time.Duration, bool) {
+func (p Progress) left() (time.Duration, bool) {
 	if p.BytesPerSecond <= p.DirtyBytesPerSecond {
 		return 0, false
 	}

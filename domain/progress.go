@@ -27,7 +27,7 @@ const (
 //	processed=142Mi remaining=114Mi total=256Mi rate=34Mi/s dirty=12Mi/s downtime=120ms iteration=2 throttle=20% eta=6s
 //
 // Bytes are rounded down to whole MiB, or to the next smaller unit below one; the downtime
-// is in milliseconds. Zero values other than bytes are omitted. eta is [Progress.Left] of
+// is in milliseconds. Zero values other than bytes are omitted. eta is Progress.left of
 // the rounded numbers, in seconds, rounded up. [ParseProgress] parses it.
 func (p Progress) String() string {
 	p = p.rounded()
@@ -56,7 +56,7 @@ func (p Progress) String() string {
 	if p.Throttle > 0 {
 		put(keyThrottle, strconv.Itoa(p.Throttle)+"%")
 	}
-	if left, known := p.Left(); known {
+	if left, known := p.left(); known {
 		put(keyETA, strconv.FormatInt(int64((left+time.Second-1)/time.Second), 10)+"s")
 	}
 	return b.String()

@@ -248,5 +248,5 @@ func (d exchange) obstruction() string {
 
 // leaving reports whether this migration's lease targets another cluster.
 func (d sender) leaving() bool {
-	return d.leased && d.lease.Tag == d.s.UID() && d.lease.Target == handoff.Elsewhere
+	return d.leased && d.lease.Tag == d.s.uid() && d.lease.Target == handoff.Elsewhere
 }

@@ -19,14 +19,14 @@ func (d receiver) handOff(target string) {
 	vmi, pod := d.s.VMI, d.s.TargetPod
 	ms := d.ms.DeepCopy()
 	ms.Completed, ms.Failed = false, false
-	ms.MigrationUID, ms.TargetNode, ms.TargetPod = d.s.UID(), target, pod.Name
+	ms.MigrationUID, ms.TargetNode, ms.TargetPod = d.s.uid(), target, pod.Name
 	if s := ms.SourceState; s != nil {
 		ms.SourceNode, ms.SourcePod = s.Node, s.Pod
 	}
 	ms.MigrationPolicyName, ms.VMIMConfigurationOptions = d.s.Resolution.Match.Name(), d.s.Resolution.Options.DeepCopy()
 	uid, namespace, domain := vmi.UID, vmi.Namespace, vmi.Namespace+"_"+vmi.Name
 	t := ms.TargetState
-	t.MigrationUID, t.Node, t.Pod = d.s.UID(), target, pod.Name
+	t.MigrationUID, t.Node, t.Pod = d.s.uid(), target, pod.Name
 	t.VirtualMachineInstanceUID, t.DomainNamespace, t.DomainName = &uid, &namespace, &domain
 	change := &VMIChange{State: ms, TargetNode: target, User: d.s.newUser(), Labels: d.s.room()}
 	d.act(Action{Kind: ChangeVMI, Why: "hand off to the target", Change: change, Event: &Event{

@@ -33,7 +33,7 @@ func (d sender) scheduling() phase {
 	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
 		return stop(d).decide(cause{f.Reason, f.Text()})
 	}
-	if d.ms.MigrationUID != d.s.UID() {
+	if d.ms.MigrationUID != d.s.uid() {
 		if why := d.unreportable(); why != "" {
 			d.plan.Wake = d.now.Add(lookAgain)
 			return d.stay(OwnerController, ReasonWaitingForGuest, why)
@@ -82,14 +82,14 @@ func (d sender) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
 	}
 	source := ms.SourceState
 	source.SelinuxContext = vmi.Status.SelinuxContext
-	if ms.MigrationUID == d.s.UID() {
+	if ms.MigrationUID == d.s.uid() {
 		return ms
 	}
 	claim := ""
 	if st := d.s.Migration.Status.MigrationState; st != nil {
 		claim = st.SourcePersistentStatePVCName
 	}
-	ms.MigrationUID, ms.SourceNode, ms.SourcePod = d.s.UID(), vmi.Status.NodeName, d.s.SourcePod.Name
+	ms.MigrationUID, ms.SourceNode, ms.SourcePod = d.s.uid(), vmi.Status.NodeName, d.s.SourcePod.Name
 	source.Node, source.Pod, source.PersistentStatePVCName = vmi.Status.NodeName, d.s.SourcePod.Name, &claim
 	source.NodeSelectors = maps.Clone(d.s.Sending.NodeSelectors)
 	return ms
@@ -125,7 +125,7 @@ func (d sender) letLeave() {
 	lease := d.lease
 	for _, kind := range []handoff.Kind{handoff.Prepare, handoff.Ready} {
 		next, _, err := handoff.Step(lease, handoff.Event{
-			Kind: kind, Epoch: lease.Epoch, Node: handoff.Elsewhere, Tag: d.s.UID(), Within: within,
+			Kind: kind, Epoch: lease.Epoch, Node: handoff.Elsewhere, Tag: d.s.uid(), Within: within,
 		}, d.now)
 		if err != nil {
 			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())

@@ -21,12 +21,12 @@ func (d stop) stopApart(c cause) phase {
 	case s == arrived:
 		return d.stay(d.plan.Owner, reasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
 	case s == prepared || d.vain():
-		d.callOff(d.s.UID(), c)
+		d.callOff(d.s.uid(), c)
 		return d.stay(OwnerController, reasonCancelling, c.message)
 	}
 	at := receiver(d).answerBy()
 	if !at.IsZero() && !d.now.Before(at) {
-		d.callOff(d.s.UID(), c)
+		d.callOff(d.s.uid(), c)
 		return d.stay(OwnerController, reasonCancelling, c.message)
 	}
 	d.askToAbort()
@@ -54,7 +54,7 @@ func (d stop) recordEnd(out *v1.VirtualMachineInstanceMigrationState) {
 	if !d.decentralized() || d.ms == nil {
 		return
 	}
-	out.MigrationUID = d.s.UID()
+	out.MigrationUID = d.s.uid()
 	if d.sends() {
 		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
 	}

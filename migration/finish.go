@@ -70,7 +70,7 @@ func (d finish) emptied(p *corev1.Pod) bool {
 // Pod.
 func (d finish) cameBack(left *corev1.Pod) bool {
 	last := d.s.VMI.Status.MigrationState
-	return d.lease.State == handoff.Owned && last != nil && last.MigrationUID != d.s.UID() &&
+	return d.lease.State == handoff.Owned && last != nil && last.MigrationUID != d.s.uid() &&
 		last.Completed && !last.Failed && last.TargetNode == d.lease.Holder && last.TargetPod != left.Name
 }
 
@@ -90,7 +90,7 @@ func (d finish) failed() phase {
 			if c := Condition(d.plan.Status, ConditionFailed); c != nil {
 				r, message = Reason(c.Reason), c.Message
 			}
-			stop(d).callOff(d.s.UID(), cause{r, message})
+			stop(d).callOff(d.s.uid(), cause{r, message})
 			return d.stay(OwnerController, reasonCancelling, "rolling back migration state on both nodes")
 		case begunMoving:
 			stop(d).decide(cause{ReasonAborted, "the migration failed"})

@@ -41,7 +41,7 @@ func (d interrupt) endedByNodes(row) (cause, bool) {
 	case d.ms != nil && (d.ms.Failed || closedEarly(d.ms)):
 		return position(d).stored(), true
 	case position(d).standing() == stayed:
-		last, _ := d.lease.MoveOutcome(d.s.UID())
+		last, _ := d.lease.MoveOutcome(d.s.uid())
 		r, message := splitFailure(last.Message)
 		return cause{r, message}, true
 	}

@@ -163,7 +163,7 @@ func (d advance) handOff(target string) {
 	c := &VMIChange{
 		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
 		State: &v1.VirtualMachineInstanceMigrationState{
-			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
+			MigrationUID: d.s.uid(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
 			TargetPod: d.s.TargetPod.Name, TargetAttachmentPodUID: d.s.attachmentUID(),
 			MigrationPolicyName: d.s.Resolution.Match.Name(), VMIMConfigurationOptions: d.s.Resolution.Options.DeepCopy(),
 		},
@@ -174,7 +174,7 @@ func (d advance) handOff(target string) {
 	c.State.SourcePersistentStatePVCName, c.State.TargetPersistentStatePVCName = d.s.StateClaims()
 	if d.leased {
 		lease, _, err := handoff.Step(d.lease, handoff.Event{
-			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.UID(), Within: max(d.s.Config.Timeouts.Prepare, 0),
+			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.uid(), Within: max(d.s.Config.Timeouts.Prepare, 0),
 		}, d.now)
 		if err != nil {
 			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())

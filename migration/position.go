@@ -38,7 +38,7 @@ func (d position) standing() standing {
 
 // leaseStanding reads this migration's part of the lease, if it has one.
 func (d position) leaseStanding() (known bool, s standing) {
-	uid := d.s.UID()
+	uid := d.s.uid()
 	switch {
 	case d.lease.Tag != uid:
 	case d.lease.Switching():
@@ -89,7 +89,7 @@ func (d position) standingHere() standing {
 
 func (d position) handedOff() bool {
 	if d.receives() {
-		return d.ms != nil && d.ms.MigrationUID == d.s.UID()
+		return d.ms != nil && d.ms.MigrationUID == d.s.uid()
 	}
 	return d.standing() != notHandedOff
 }

@@ -74,8 +74,8 @@ type Snapshot struct {
 	Failures map[ActionKind]error
 }
 
-// UID is the migration's UID, which is also the tag of its commands.
-func (s Snapshot) UID() types.UID { return s.Migration.UID }
+// uid is the migration's uid, which is also the tag of its commands.
+func (s Snapshot) uid() types.UID { return s.Migration.UID }
 
 // State returns the VMI's migration state if it is this migration's, else nil.
 func (s Snapshot) State() *v1.VirtualMachineInstanceMigrationState {

@@ -54,7 +54,7 @@ func (d stop) decide(c cause) phase {
 	case stayed:
 		return d.fail(c)
 	case prepared:
-		d.callOff(d.s.UID(), c)
+		d.callOff(d.s.uid(), c)
 		return d.stay(OwnerController, reasonCancelling, c.message)
 	case begunMoving:
 		d.askToAbort()
@@ -73,7 +73,7 @@ func (d stop) decide(c cause) phase {
 func (d stop) forestall(c cause) {
 	now := d.stamp()
 	state := &v1.VirtualMachineInstanceMigrationState{
-		MigrationUID: d.s.UID(), EndTimestamp: &now, Failed: true, Completed: true, FailureReason: failureText(c.reason, c.message),
+		MigrationUID: d.s.uid(), EndTimestamp: &now, Failed: true, Completed: true, FailureReason: failureText(c.reason, c.message),
 	}
 	state.SourcePersistentStatePVCName, state.TargetPersistentStatePVCName = d.s.StateClaims()
 	if d.s.Migration.DeletionTimestamp != nil {
@@ -102,7 +102,7 @@ func (d stop) abortLease(change *VMIChange) {
 	if _, asked := d.lease.Command(handoff.CommandAbort); asked {
 		return
 	}
-	next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
+	next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.uid()}, d.now)
 	if err == nil { // else the migration has ended, which the next pass observes
 		change.Lease = &next
 	}
@@ -123,7 +123,7 @@ func (d stop) callOff(tag types.UID, c cause) {
 		}
 		change.Lease = &next
 	}
-	if ms := d.s.VMI.Status.MigrationState; ms != nil && (ms.MigrationUID == tag || ms == d.ms && tag == d.s.UID()) {
+	if ms := d.s.VMI.Status.MigrationState; ms != nil && (ms.MigrationUID == tag || ms == d.ms && tag == d.s.uid()) {
 		change.State = d.closed(ms, text)
 	}
 	if d.sends() {

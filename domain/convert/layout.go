@@ -59,8 +59,8 @@ type Place struct {
 	Device uint `json:"device"`
 }
 
-// Ports returns the number of PCIe root ports, free ones included.
-func (l Layout) Ports() int {
+// ports returns the number of PCIe root ports, free ones included.
+func (l Layout) ports() int {
 	n := 0
 	for _, b := range l.Buses {
 		if b.Model == pcieRootPort {

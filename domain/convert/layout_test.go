@@ -50,7 +50,7 @@ func TestLayout_XMLRoundTrip(t *testing.T) {
 			}
 		})
 	}
-	if l := LayoutOf(nil); l.Places != nil || l.Ports() != 0 {
+	if l := LayoutOf(nil); l.Places != nil || l.ports() != 0 {
 		t.Errorf("layout of nil: %+v", l)
 	}
 }

@@ -148,7 +148,7 @@ func (g *pciPlacement) placeNew() error {
 		case !g.running():
 			return g.Invalid(s.field, "no free PCI address", "remove a device")
 		case s.hotpluggable:
-			return g.Invalid(s.field, fmt.Sprintf("none of the %d PCIe ports of the running guest is free", g.Facts.Layout.Ports()),
+			return g.Invalid(s.field, fmt.Sprintf("none of the %d PCIe ports of the running guest is free", g.Facts.Layout.ports()),
 				"unplug another device, or restart the guest")
 		}
 	}

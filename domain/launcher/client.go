@@ -340,9 +340,9 @@ func (c *channel) disconnected(op, name string) error {
 	return &Error{Op: op, Domain: name, Message: message, means: []error{domain.ErrDisconnected}}
 }
 
-// PID returns the process that serves the domain, zero if it is invisible from this PID namespace.
+// pid returns the process that serves the domain, zero if it is invisible from this pid namespace.
 // It is the launcher's for as long as there is a connection.
-func (c *Client) PID() (int, error) {
+func (c *Client) pid() (int, error) {
 	c.mu.Lock()
 	s := c.current
 	c.mu.Unlock()

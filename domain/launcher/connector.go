@@ -82,7 +82,7 @@ func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return client, nil
 }
 
-// PID returns the process of the VMI's launcher, which must be connected; see [Client.PID].
+// PID returns the process of the VMI's launcher, which must be connected; see Client.pid.
 func (c *Connector) PID(vmi *v1.VirtualMachineInstance) (int, error) {
 	uid, err := c.Pod(vmi)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Connector) PID(vmi *v1.VirtualMachineInstance) (int, error) {
 	if l.client == nil || l.client.Guest().UID != vmi.UID {
 		return 0, unconnected(vmi)
 	}
-	return l.client.PID()
+	return l.client.pid()
 }
 
 // Pod returns the Pod of the VMI's launcher, which must be connected.

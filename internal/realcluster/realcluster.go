@@ -21,8 +21,8 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// ErrNoImages means that the images of virtloom are not there. Its remedy is "make images".
-var ErrNoImages = errors.New("images of virtloom are missing: run \"make images\"")
+// errNoImages means that the images of virtloom are not there. Its remedy is "make images".
+var errNoImages = errors.New("images of virtloom are missing: run \"make images\"")
 
 // Options say what cluster to start. The zero value is one of two nodes.
 type Options struct {
@@ -87,7 +87,7 @@ func archives() ([]string, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w (no archive in %s)", ErrNoImages, filepath.Join(bin, "images"))
+		return nil, fmt.Errorf("%w (no archive in %s)", errNoImages, filepath.Join(bin, "images"))
 	}
 	return found, nil
 }

@@ -28,9 +28,9 @@ const pollInterval = 50 * time.Millisecond
 // fieldManager is the field manager of applied manifests.
 const fieldManager = "virtloom-refcluster"
 
-// Load reads the objects of a manifest. The directory of a hostPath volume is
+// load reads the objects of a manifest. The directory of a hostPath volume is
 // replaced by one of the rig's shared storage.
-func (c *Cluster) Load(manifests fs.FS, name string) ([]*unstructured.Unstructured, error) {
+func (c *Cluster) load(manifests fs.FS, name string) ([]*unstructured.Unstructured, error) {
 	raw, err := fs.ReadFile(manifests, name)
 	if err != nil {
 		return nil, fmt.Errorf("refcluster: %w", err)
@@ -69,7 +69,7 @@ func (c *Cluster) SharedDir() string { return filepath.Join(c.Rig.Dir(), "shared
 
 // Apply applies the objects of a manifest, as kubectl apply --server-side does.
 func (c *Cluster) Apply(ctx context.Context, manifests fs.FS, name string) error {
-	objects, err := c.Load(manifests, name)
+	objects, err := c.load(manifests, name)
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
 	if node == nil || k.pods[pod.UID] != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	sockets := filepath.Join(PodsDir(node), string(pod.UID), "volumes", "kubernetes.io~empty-dir", "sockets")
+	sockets := filepath.Join(podsDir(node), string(pod.UID), "volumes", "kubernetes.io~empty-dir", "sockets")
 	if err := os.MkdirAll(node.HostPath(sockets), 0o755); err != nil {
 		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
 	}
@@ -131,8 +131,8 @@ func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
 // launcherLibvirt is the path of a launcher's libvirt socket in its Pod.
 const launcherLibvirt = rig.PodSockets + "/libvirt/libvirt-sock"
 
-// PodsDir returns the directory of the sockets of a node's Pods, in KubeVirt's layout.
-func PodsDir(n *rig.HypervisorNode) string { return filepath.Join(n.StateDir(), "pods") }
+// podsDir returns the directory of the sockets of a node's Pods, in KubeVirt's layout.
+func podsDir(n *rig.HypervisorNode) string { return filepath.Join(n.StateDir(), "pods") }
 
 // end asks a Pod to end and kills it after its grace.
 func (k *kubelet) end(uid types.UID, grace time.Duration) {

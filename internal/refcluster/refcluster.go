@@ -172,7 +172,7 @@ func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Progr
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
 	if c.kubelet != nil {
 		// Its Pods share the network of their node.
-		args = append(args, "--launchers", PodsDir(n), "--bridge", "br0")
+		args = append(args, "--launchers", podsDir(n), "--bridge", "br0")
 	} else {
 		args = append(args, "--insecure-shared-hypervisor")
 	}

@@ -63,7 +63,7 @@ func (q Request) What() string {
 // Requests reads the audit log: every request that was answered before the
 // call, in the order of the answers.
 func (r *Rig) Requests() ([]Request, error) {
-	f, err := os.Open(r.AuditLog())
+	f, err := os.Open(r.auditLog())
 	if err != nil {
 		return nil, fmt.Errorf("rig: read the audit log: %w", err)
 	}

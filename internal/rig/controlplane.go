@@ -96,7 +96,7 @@ func (r controlPlane) startAPIServer(ctx context.Context) error {
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--event-ttl=10m", "--profiling=true",
 		// Blocking, so that the log has every request that was answered.
-		"--audit-policy-file="+policy, "--audit-log-path="+r.AuditLog(),
+		"--audit-policy-file="+policy, "--audit-log-path="+r.auditLog(),
 		"--audit-log-mode=blocking", "--audit-log-maxsize=2000",
 	)
 	more, err := r.nodeFlags()

@@ -49,9 +49,9 @@ const devices = 1000
 // podsPerNode is the most Pods a node takes.
 const podsPerNode = 250
 
-// AddNode creates a Node with the labels and devices of one that runs guests, and waits until the
+// addNode creates a Node with the labels and devices of one that runs guests, and waits until the
 // scheduler may place Pods there.
-func (r *Rig) AddNode(ctx context.Context, spec NodeSpec) error {
+func (r *Rig) addNode(ctx context.Context, spec NodeSpec) error {
 	if spec.Name == "" {
 		return errors.New("add a node: NodeSpec.Name is empty")
 	}

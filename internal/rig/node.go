@@ -63,7 +63,7 @@ func (r *Rig) AddHypervisorNode(ctx context.Context, name string) (*HypervisorNo
 	if err != nil {
 		return nil, err
 	}
-	if err := r.AddNode(ctx, NodeSpec{Name: name, Address: n.address}); err != nil {
+	if err := r.addNode(ctx, NodeSpec{Name: name, Address: n.address}); err != nil {
 		return nil, errors.Join(err, n.Stop(ctx))
 	}
 	return n, nil

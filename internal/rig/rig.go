@@ -71,10 +71,10 @@ type Rig struct {
 // Dir is the temporary folder of the rig. Below it, log holds a file for each process.
 func (r *Rig) Dir() string { return r.dir }
 
-// AuditLog is the path of the API server's audit log, one JSON event on a line. It has every
+// auditLog is the path of the API server's audit log, one JSON event on a line. It has every
 // request but watches, health probes and leases, at level Metadata; user.username names the
 // component.
-func (r *Rig) AuditLog() string { return filepath.Join(r.logDir(), "audit.log") }
+func (r *Rig) auditLog() string { return filepath.Join(r.logDir(), "audit.log") }
 
 // ProcessID is the number of a process of the rig, by its name: "kube-apiserver", or what Run was
 // given. Of several the last one started counts. It is zero if there is none that runs.

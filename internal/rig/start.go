@@ -201,7 +201,7 @@ func (r controlPlane) addSimulatedNodes(ctx context.Context) error {
 	for i := range r.options.SimulatedNodes {
 		spec := r.options.SimulatedNode
 		spec.Name = fmt.Sprintf("sim-%d", i)
-		group.Go(func() error { return r.AddNode(ctx, spec) })
+		group.Go(func() error { return r.addNode(ctx, spec) })
 	}
 	return group.Wait()
 }

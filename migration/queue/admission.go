@@ -277,8 +277,8 @@ func (a *Admission) Usage() Usage {
 	return u
 }
 
-// Queued returns the waiting migrations in order, as if no node's slots were taken.
-func (a *Admission) Queued(now time.Time) []Item {
+// queued returns the waiting migrations in order, as if no node's slots were taken.
+func (a *Admission) queued(now time.Time) []Item {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.line.age(now)

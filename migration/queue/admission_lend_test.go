@@ -170,7 +170,7 @@ func TestTurn_PassesToNextOfNode(t *testing.T) {
 	for _, c := range []Claim{half, full, of("a", "n1", 1, 80), of("a", "n2", 0, 80), of("b", "n1", 2, 40)} {
 		a.Ask(c, at(3))
 	}
-	if queued := names(a.Queued(at(3))); !slices.Equal(queued, []string{"a/n2", "b/n1", "a/n1"}) {
+	if queued := names(a.queued(at(3))); !slices.Equal(queued, []string{"a/n2", "b/n1", "a/n1"}) {
 		t.Fatalf("queued are %v", queued)
 	}
 	if woken := a.Release(full.Key, at(3)); !slices.Equal(woken, []types.NamespacedName{key("a", "n2"), key("b", "n1")}) {

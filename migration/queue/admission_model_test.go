@@ -204,7 +204,7 @@ func (w *twins) invariants() {
 // explain compares what an observer gets.
 func (w *twins) explain() {
 	w.ref.queue.age(w.now)
-	queued := w.a.Queued(w.now)
+	queued := w.a.queued(w.now)
 	if want := w.ref.queue.order(); !slices.Equal(queued, want) {
 		w.t.Fatalf("queued are %v, want %v", names(queued), names(want))
 	}

@@ -21,7 +21,7 @@ func TestS14Queueing(t *testing.T) {
 		c := claim("critical", "S")
 		c.Priority = PriorityCritical
 		v, _ := a.Ask(c, start)
-		if q := a.Queued(start); v.Held || len(q) != 1 || q[0].Priority != PriorityCritical {
+		if q := a.queued(start); v.Held || len(q) != 1 || q[0].Priority != PriorityCritical {
 			t.Errorf("verdict %+v, queue %+v", v, q)
 		}
 	})

@@ -174,7 +174,7 @@ func TestAdmission_ConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if u := a.Usage(); u.Cluster != 0 || len(a.Queued(start)) != 0 || len(a.nodes) != 0 {
-		t.Errorf("left over: %+v, %d waiting, nodes %v", u, len(a.Queued(start)), a.nodes)
+	if u := a.Usage(); u.Cluster != 0 || len(a.queued(start)) != 0 || len(a.nodes) != 0 {
+		t.Errorf("left over: %+v, %d waiting, nodes %v", u, len(a.queued(start)), a.nodes)
 	}
 }

@@ -43,7 +43,7 @@ func TestQueue_OptionsChangeInUse(t *testing.T) {
 			fresh := NewAdmission(Limits{}, tt.to)
 			fresh.Restore(claims, start)
 			for _, at := range []time.Time{start, start.Add(5 * time.Minute), start.Add(time.Hour)} {
-				if d := cmp.Diff(names(fresh.Queued(at)), names(tuned.Queued(at))); d != "" {
+				if d := cmp.Diff(names(fresh.queued(at)), names(tuned.queued(at))); d != "" {
 					t.Errorf("-as from the beginning +tuned\n%s", d)
 				}
 			}
@@ -75,10 +75,10 @@ func TestSetQueueOptions_KeepsClaims(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 		for len(open) > 0 {
-			before, waiting := a.Usage(), len(a.Queued(now))
+			before, waiting := a.Usage(), len(a.queued(now))
 			woken := a.SetQueueOptions(options[r.IntN(len(options))], now)
-			if after := a.Usage(); after.Cluster != before.Cluster+len(woken) || len(a.Queued(now)) != waiting-len(woken) {
-				t.Fatalf("seed %d: usage was %+v, is %+v; %d waited, %d do; woken %v", seed, before, after, waiting, len(a.Queued(now)), woken)
+			if after := a.Usage(); after.Cluster != before.Cluster+len(woken) || len(a.queued(now)) != waiting-len(woken) {
+				t.Fatalf("seed %d: usage was %+v, is %+v; %d waited, %d do; woken %v", seed, before, after, waiting, len(a.queued(now)), woken)
 			}
 			// With a budget, another may be first at a node, and fit where the first did not.
 			if len(woken) > 0 && limits.Bandwidth == 0 {

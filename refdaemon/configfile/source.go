@@ -49,11 +49,11 @@ func (s Source[C]) Load() (C, error) {
 			return *new(C), fmt.Errorf("read the configuration: %w; specify a readable file", err)
 		}
 	}
-	return s.From(content)
+	return s.from(content)
 }
 
-// From is Load with the given content of the file.
-func (s Source[C]) From(content []byte) (C, error) {
+// from is Load with the given content of the file.
+func (s Source[C]) from(content []byte) (C, error) {
 	c := s.New()
 	from := origin{file: s.File, given: s.Given}
 	if s.File != "" {

@@ -91,7 +91,7 @@ func (w *Watcher[C]) Look(ctx context.Context) {
 	if w.trouble == "" && w.content != nil && bytes.Equal(content, w.content) {
 		return
 	}
-	next, err := w.Source.From(content)
+	next, err := w.Source.from(content)
 	if err != nil {
 		w.fail(err)
 		return

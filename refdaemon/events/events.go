@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 )
 
-// Waiting is the maximum number of queued events, each of some 10 KiB.
-const Waiting = 5000
+// waiting is the maximum number of queued events, each of some 10 KiB.
+const waiting = 5000
 
 // Rate limits the number of events.
 type Rate struct {
@@ -81,7 +81,7 @@ func (p *paced) limiter(e *eventsv1.Event) flowcontrol.RateLimiter {
 // Create implements events.EventSink: it waits for the rate limit.
 func (p *paced) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	defer p.waiting.Add(-1)
-	if p.waiting.Add(1) > Waiting {
+	if p.waiting.Add(1) > waiting {
 		p.log.Info("Dropping event, as too many are queued; raise events.qps", "type", e.Type, "reason", e.Reason,
 			"kind", e.Regarding.Kind, "namespace", e.Regarding.Namespace, "name", e.Regarding.Name, "note", e.Note)
 		return e, nil

@@ -98,20 +98,20 @@ func (s *stuck) Patch(ctx context.Context, e *eventsv1.Event, _ []byte) (*events
 }
 
 func TestPaced_LimitsWaiting(t *testing.T) {
-	to := &stuck{in: make(chan struct{}, Waiting+3), free: make(chan struct{})}
+	to := &stuck{in: make(chan struct{}, waiting+3), free: make(chan struct{})}
 	var logged atomic.Int64
 	log := funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{})
-	p := newPaced(log, to, Rate{QPS: 1, Burst: Waiting + 3})
+	p := newPaced(log, to, Rate{QPS: 1, Burst: waiting + 3})
 	var all sync.WaitGroup
 	create := func() {
 		if _, err := p.Create(t.Context(), &eventsv1.Event{}); err != nil {
 			t.Error(err)
 		}
 	}
-	for range Waiting {
+	for range waiting {
 		all.Go(create)
 	}
-	for range Waiting {
+	for range waiting {
 		<-to.in
 	}
 	if create(); logged.Load() != 1 || len(to.in) != 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rotation replaces what is in a Secret before it expires: a certificate, or an authority that signs certificates, with
-// nobody who has to trust it ever meeting one that is not yet trusted.
+// Package rotation replaces what is in a Secret before it expires: a certificate, or an authority that signs certificates. A new
+// one is published before it is used, so that each client that has to trust it knows it already.
 //
 //	Secret           tls.crt, tls.key     in force
 //	                 next.crt, next.key   the next one, which is published but not used yet

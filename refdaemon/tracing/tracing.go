@@ -37,8 +37,8 @@ type Options struct {
 	Share float64
 }
 
-// Validate returns an error that names the invalid options.
-func (o Options) Validate() error {
+// validate returns an error that names the invalid options.
+func (o Options) validate() error {
 	var errs []error
 	if !(o.Share >= 0 && o.Share <= 1) {
 		errs = append(errs, fmt.Errorf("tracing: the share of traces %v is not between 0 and 1", o.Share))
@@ -59,7 +59,7 @@ const flushWithin = 5 * time.Second
 // does nothing with neither file nor endpoint. An unreachable collector loses spans and has
 // no other effect.
 func Start(ctx context.Context, o Options) (stop func() error, err error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if o.File == "" && o.Endpoint == "" {

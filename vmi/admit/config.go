@@ -65,9 +65,9 @@ type Request struct {
 
 const gateAlignCPUs = "AlignCPUs"
 
-// GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
+// gateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
 // DisabledFeatureGates and enabled by default.
-func (c Config) GateEnabled(name string) bool {
+func (c Config) gateEnabled(name string) bool {
 	return c.gates().Enabled(name)
 }
 
@@ -110,7 +110,7 @@ func ConfigFrom(kv *v1.KubeVirt) Config {
 		c.FeatureGates, c.DisabledFeatureGates = d.FeatureGates, d.DisabledFeatureGates
 	}
 	_, parity := kv.Annotations[v1.EmulatorThreadCompleteToEvenParity]
-	c.EmulatorThreadParity = parity && c.GateEnabled(gateAlignCPUs)
+	c.EmulatorThreadParity = parity && c.gateEnabled(gateAlignCPUs)
 	if cc := spec.ConfidentialCompute; cc != nil && cc.TDX != nil && cc.TDX.Attestation != nil && cc.TDX.Attestation.QgsSocketPath != nil {
 		c.QGSSocket = *cc.TDX.Attestation.QgsSocketPath
 	}

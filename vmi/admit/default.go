@@ -133,7 +133,7 @@ func defaultStatus(d *defaulting) {
 }
 
 func defaultRuntimeUser(d *defaulting) {
-	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(validate.Root) {
+	if d.vmi.Status.RuntimeUser == 0 && !d.config.gateEnabled(validate.Root) {
 		d.vmi.Status.RuntimeUser = runtimeUser
 	}
 }

@@ -63,7 +63,7 @@ func checkNewStatus(k *checker) {
 			k.invalid(at.Child("phaseTransitionTimestamps").Index(i).Child("phase"), t.Phase, "is not supported for a new VMI", "remove the status")
 		}
 	}
-	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(validate.Root)) {
+	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.gateEnabled(validate.Root)) {
 		k.invalid(at.Child("runtimeUser"), u, "is not the runtime user of this cluster", "remove the status")
 	}
 	rest.Phase, rest.PhaseTransitionTimestamps, rest.RuntimeUser = "", nil, 0

@@ -15,8 +15,8 @@ const (
 	// Specification, 7.5.1.3.3), and libvirt and QEMU put a hotpluggable device on a bus of its own behind its port. Disks on
 	// SCSI buses need fewer buses, but only 256 of them get a target each.
 	MaxDevices = 256
-	// MaxVolumes allows one volume for each disk and each file system.
-	MaxVolumes = 2 * MaxDevices
+	// maxVolumes allows one volume for each disk and each file system.
+	maxVolumes = 2 * MaxDevices
 	// MaxSidecars is the maximum number of hook sidecars. The launcher calls them one after the other before it defines the
 	// domain, within the VMI's start timeout on the node.
 	MaxSidecars = 32
@@ -25,12 +25,12 @@ const (
 	// etcd (--max-request-bytes, 1.5 MiB).
 	MaxTerms = 1024
 
-	// MaxAnnotations is the maximum total size of the VMI's annotations, in bytes. The API server allows an object 256 KiB
+	// maxAnnotations is the maximum total size of the VMI's annotations, in bytes. The API server allows an object 256 KiB
 	// (apimachinery: TotalAnnotationSizeLimitB), and the Pod carries annotations of the controllers and networks as well.
-	MaxAnnotations = 224 << 10
-	// MaxLabels is the maximum total size of the VMI's labels, in bytes. Its Pod stores each of them twice, once in
+	maxAnnotations = 224 << 10
+	// maxLabels is the maximum total size of the VMI's labels, in bytes. Its Pod stores each of them twice, once in
 	// managedFields.
-	MaxLabels = 64 << 10
+	maxLabels = 64 << 10
 
 	maxKernelArgs = 4096 // COMMAND_LINE_SIZE of s390x, the longest of the architectures
 	maxPath       = 4095 // PATH_MAX of Linux, without the NUL
@@ -45,8 +45,8 @@ type boundedList struct {
 }
 
 var lists = []boundedList{
-	{"spec.volumes", MaxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.Volumes) }},
-	{"spec.utilityVolumes", MaxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.UtilityVolumes) }},
+	{"spec.volumes", maxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.Volumes) }},
+	{"spec.utilityVolumes", maxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.UtilityVolumes) }},
 	{"spec.networks", MaxDevices, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.Networks) }},
 	{"spec.accessCredentials", MaxDevices, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.AccessCredentials) }},
 	{"spec.resourceClaims", MaxDevices, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.ResourceClaims) }},
@@ -90,12 +90,12 @@ func Bounds(vmi *v1.VirtualMachineInstance) (faults []Fault) {
 		excess(lists[i].field, lists[i].n(&vmi.Spec), lists[i].most, "")
 	}
 	for i := range vmi.Spec.Volumes {
-		if d := vmi.Spec.Volumes[i].DownwardAPI; d != nil && i < MaxVolumes {
+		if d := vmi.Spec.Volumes[i].DownwardAPI; d != nil && i < maxVolumes {
 			excess(fmt.Sprintf("spec.volumes[%d].downwardAPI.fields", i), len(d.Fields), MaxTerms, "")
 		}
 	}
-	excess("metadata.annotations", bytesOf(vmi.Annotations), MaxAnnotations, " bytes")
-	excess("metadata.labels", bytesOf(vmi.Labels), MaxLabels, " bytes")
+	excess("metadata.annotations", bytesOf(vmi.Annotations), maxAnnotations, " bytes")
+	excess("metadata.labels", bytesOf(vmi.Labels), maxLabels, " bytes")
 	if len(faults) == 0 { // otherwise the annotation may be arbitrarily long
 		excess("metadata.annotations["+hookSidecars+"]", sidecars(vmi), MaxSidecars, "")
 	}

@@ -14,8 +14,8 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 )
 
-// Skylake is a label that [Node] has and [Target] selects.
-const Skylake = v1.CPUModelLabel + "Skylake"
+// skylake is a label that [Node] has and [Target] selects.
+const skylake = v1.CPUModelLabel + "Skylake"
 
 // Fill sets some of the pointers below v to values that every field of the name takes.
 func Fill(rng *rand.Rand, v reflect.Value) {
@@ -49,7 +49,7 @@ func Fill(rng *rand.Rand, v reflect.Value) {
 // Node returns a node that fits [Target].
 func Node(name string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.NodeSchedulable: "true", Skylake: "true", "zone": "a"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.NodeSchedulable: "true", skylake: "true", "zone": "a"}},
 		Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 			Allocatable: corev1.ResourceList{
@@ -66,7 +66,7 @@ func Node(name string, change ...func(*corev1.Node)) *corev1.Node {
 // Target returns a target Pod.
 func Target(change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{
-		NodeSelector: map[string]string{v1.NodeSchedulable: "true", Skylake: "true", "zone": "a"},
+		NodeSelector: map[string]string{v1.NodeSchedulable: "true", skylake: "true", "zone": "a"},
 		Containers: []corev1.Container{{Name: "compute", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")},
 		}}},
