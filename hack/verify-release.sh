@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the release and the images, that of the tests' guest included, twice, from two clones of the last commit in folders of different names, and fails unless both
-# are the same. The second time it compiles everything again, with an empty build cache, which takes many minutes; with the
+# Makes the release and the images, those of the tests' guest included, twice, from two clones of the last commit in folders of
+# different names, and fails unless both are the same. The second time it compiles everything again, with an empty build cache, which takes many minutes; with the
 # argument "linked" it compiles nothing twice, and tries the rest: linking, and all that is made from the programs.
 source "$(dirname "$0")/lib.sh"
 
