@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -53,6 +54,7 @@ type checksumJob struct {
 	begun  time.Time
 	cancel context.CancelFunc
 	done   bool
+	stored bool // in the status, whatever a cache still has
 	found  status.Checksums
 }
 
@@ -109,6 +111,7 @@ func (c *checksums) see(ctx context.Context, key types.NamespacedName, w observe
 		job = c.lockedBegin(ctx, key, id, *s, target)
 	}
 	switch {
+	case job.stored:
 	case job.done:
 		s.Checksums = job.found
 	case target:
@@ -147,6 +150,19 @@ func (c *checksums) lockedBegin(ctx context.Context, key types.NamespacedName, i
 		}
 	})
 	return job
+}
+
+// note remembers that the VMI's status has the checksums, once it was written with them.
+func (c *checksums) note(key types.NamespacedName, vmi *v1.VirtualMachineInstance) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	job := c.jobs[key]
+	if job == nil || !job.done || vmi == nil || job.id != string(vmi.UID) {
+		return
+	}
+	_, found := job.found.Known(vmi)
+	_, known := status.ChecksumsOf(vmi).Known(vmi)
+	job.stored = known >= found
 }
 
 // forget ends what is computed for a VMI that is no longer this node's.

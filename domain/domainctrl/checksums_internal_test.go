@@ -124,6 +124,16 @@ func TestChecksums_OnceAStart(t *testing.T) {
 				t.Errorf("%+v", s.Checksums)
 			}
 		}
+		written := c.pass("guest", runsHere, true, 0).VMI
+		key := types.NamespacedName{Namespace: "ns", Name: "guest"}
+		if c.note(key, written); c.jobs[key].stored {
+			t.Error("another write counts as that of the checksums")
+		}
+		written.Status.VolumeStatus[0].ContainerDiskVolume.Checksum = want
+		c.note(key, written)
+		if s := c.pass("guest", runsHere, true, 0); s.Checksums.Disks != nil {
+			t.Errorf("they are written again: %+v", s.Checksums)
+		}
 		c.wants(0)
 	})
 }

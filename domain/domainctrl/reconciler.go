@@ -312,6 +312,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	if v.observed, err = (actor{r}).store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.checksums.note(key, v.observed.vmi)
 	actor{r}.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
 	closes := r.release(key, v, was, want)
 	actor{r}.adopt(ctx, key, v, want)
