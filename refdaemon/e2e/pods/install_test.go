@@ -73,7 +73,7 @@ func TestRequests_Writes(t *testing.T) {
 		}
 		return fmt.Errorf("its conditions are %+v", vmi.Status.Conditions)
 	})
-	s.wrote("a start", from, map[string]int{"virtloom-controller": 5, "virtloom-node": 3})
+	s.wrote("a start", from, map[string]int{"virtloom-controller": 6, "virtloom-node": 3})
 	from = time.Now()
 	s.migrate()
 	must(t, refcluster.Await(t.Context(), patience, "the Pod of the source to end", func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func TestRequests_Writes(t *testing.T) {
 		}
 		return err
 	}))
-	s.wrote("a migration", from, map[string]int{"virtloom-controller": 11, "virtloom-node": 5})
+	s.wrote("a migration", from, map[string]int{"virtloom-controller": 11, "virtloom-node": 4})
 }
 
 // wrote checks how often each service account of virtloom's has written objects in the tenant's namespace since then, events left out.
