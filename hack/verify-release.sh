@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the release and the images twice, from two clones of the last commit in folders of different names, and fails unless both
-# are the same. The second time it compiles everything again, with an empty build cache, which takes many minutes; with the
+# Makes the release and the images, those of the tests' guest included, twice, from two clones of the last commit in folders of
+# different names, and fails unless both are the same. The second time it compiles everything again, with an empty build cache, which takes many minutes; with the
 # argument "linked" it compiles nothing twice, and tries the rest: linking, and all that is made from the programs.
 source "$(dirname "$0")/lib.sh"
 
@@ -10,7 +10,7 @@ trap 'chmod -R u+w "$work" && rm -rf "$work"' EXIT
 
 # made NAME prints the digests of all that was made in a clone.
 made() {
-  (cd "$work/$1" && find dist bin/images/oci -type f -exec sha256sum {} + 2>/dev/null | LC_ALL=C sort -k 2)
+  (cd "$work/$1" && find dist bin/images/oci bin/images/*.tar -type f -exec sha256sum {} + | LC_ALL=C sort -k 2)
 }
 
 main() {
@@ -22,13 +22,13 @@ main() {
   done
   release "$first"
   GOCACHE=$cache release "$second"
-  [ "$(grep -c dist/refdaemon <(made "$first"))" -eq 6 ] || die "the release is not complete"
+  [ "$(grep -c -e dist/refdaemon -e '\.tar$' <(made "$first"))" -eq 10 ] || die "the release is not complete"
   diff <(made "$first") <(made "$second") || die "two builds of one commit differ"
   say "two builds of $(git -C "$work/$first" rev-parse --short HEAD) are the same: $(made "$first" | wc -l) files"
 }
 
 release() {
-  (cd "$work/$1" && hack/release.sh && hack/image.sh) >"$work/log" 2>&1 || { cat "$work/log"; die "the release could not be made"; }
+  (cd "$work/$1" && hack/guest.sh && hack/release.sh && hack/image.sh) >"$work/log" 2>&1 || { cat "$work/log"; die "the release could not be made"; }
 }
 
 main "$@"

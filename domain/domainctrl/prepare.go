@@ -94,6 +94,7 @@ func (r preparer) files(ctx context.Context, key types.NamespacedName, w observe
 		disks = live
 	}
 	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), r.Workspace.Size(ctx, s.VMI, status.CopySources(s.VMI, disks, s.Facts))
+	r.checksums.see(ctx, key, w, s, r.NodeName)
 	r.step(ctx, key, t, plan.TargetPrepared)
 	return nil
 }

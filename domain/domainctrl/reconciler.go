@@ -118,6 +118,7 @@ type Reconciler struct {
 	migrations   *migrations
 	keyedWorkers *keyedWorkers
 	agents       *agents
+	checksums    *checksums
 	passages     passages
 	failures     failures
 	lastEvents   lastEvents
@@ -136,7 +137,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		WatchesRawSource(r.alone(r.migrations.source(), r.keyedWorkers.source(), r.agents.source())).
+		WatchesRawSource(r.alone(r.migrations.source(), r.keyedWorkers.source(), r.agents.source(), r.checksums.source())).
 		WatchesRawSource(Source(r.Informer)).
 		WatchesRawSource(resyncer{r}.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
@@ -170,7 +171,8 @@ func (r *Reconciler) inform(mgr ctrl.Manager) error {
 		beside = append(beside, informing{r.Informer})
 	}
 	r.agents = newAgents(r.Hypervisor, r.Informer)
-	beside = append(beside, r.agents)
+	r.checksums = newChecksums(r.Workspace, r.Clock)
+	beside = append(beside, r.agents, r.checksums)
 	for _, b := range beside {
 		if err := mgr.Add(b); err != nil {
 			return fmt.Errorf("domainctrl: add to the manager: %w", err)
@@ -292,6 +294,9 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	if err = (preparer{r}).prepare(ctx, key, w, &v.snapshot); err != nil {
 		return reconcile.Result{}, err
 	}
+	if !v.snapshot.NeedsFiles() {
+		r.checksums.forget(key)
+	}
 	if v.plan, err = plan.Decide(v.snapshot, r.Clock.Now()); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -307,6 +312,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	if v.observed, err = (actor{r}).store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.checksums.note(key, v.observed.vmi)
 	actor{r}.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
 	closes := r.release(key, v, was, want)
 	actor{r}.adopt(ctx, key, v, want)

@@ -24,6 +24,7 @@ type report struct{ *decision }
 func (d report) observation() status.Observation {
 	return status.Observation{
 		Node: d.Node, State: d.State, Guest: d.Guest, Facts: d.Facts, Credentials: d.Credentials, Failures: d.Failures,
+		Checksums: d.Checksums,
 	}
 }
 

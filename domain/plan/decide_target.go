@@ -37,11 +37,16 @@ func (d target) prepare() error {
 		return nil
 	}
 	d.prove()
+	d.verify()
 	if d.PrepareError != nil {
 		d.requeueAfter(prepareRetry)
 		if m := d.plan.VMI.Status.MigrationState; m != nil {
 			m.FailureReason = vmistatus.Steady(m.FailureReason, "target not ready: "+d.PrepareError.Error())
 		}
+		return nil
+	}
+	if d.now.Before(d.VerifyUntil) {
+		d.requeueAfter(d.VerifyUntil.Sub(d.now))
 		return nil
 	}
 	if d.Moving {
@@ -66,6 +71,21 @@ func (d target) prepare() error {
 	m.FailureReason = ""
 	return nil
 }
+
+// verify makes an image of another content than the guest runs with the PrepareError.
+func (d target) verify() {
+	if d.PrepareError != nil {
+		return
+	}
+	if d.PrepareError = d.Checksums.Verify(d.VMI, d.Node); d.PrepareError != nil {
+		if m := d.VMI.Status.MigrationState; m != nil && m.FailureReason == "" {
+			d.emit(true, eventOtherImage, d.PrepareError.Error())
+		}
+	}
+}
+
+// eventOtherImage is KubeVirt's event reason for a target whose images are others.
+const eventOtherImage = "ContainerDiskFailedChecksum"
 
 // publish stores the endpoint of this node, and its CPUs for a VMI with dedicated ones.
 func (d target) publish(m *v1.VirtualMachineInstanceMigrationState) {

@@ -53,6 +53,11 @@ type Snapshot struct {
 	Destinations map[string]convert.DiskSource
 	// Facts are the facts from which Desired was converted.
 	Facts convert.Facts
+	// Checksums are those of the VMI's images here; zero while unknown.
+	Checksums status.Checksums
+	// VerifyUntil is until when the target of a migration waits for Checksums; zero if it does
+	// not.
+	VerifyUntil time.Time
 	// PrepareError is why the VMI cannot be prepared here; nil if it can.
 	PrepareError error
 	// Guest is the last report of the guest agent; nil if this process has none: the status

@@ -33,6 +33,8 @@ type Observation struct {
 	Credentials *CredentialSync
 	// Failures are the actions for the VMI that failed last.
 	Failures []action.Failure
+	// Checksums are those of the VMI's images.
+	Checksums Checksums
 }
 
 // live returns the domain's XML; nil if unknown.
@@ -53,7 +55,7 @@ func (o Observation) reported() *guestagent.Info {
 }
 
 // Reflect returns a copy of the VMI with the status of the observation. Only fields that the
-// node owns change: the phase while the domain runs, interfaces, volumeStatus, guestOSInfo,
+// node owns change: the phase while the domain runs, interfaces, volumeStatus, kernelBootStatus, guestOSInfo,
 // fsFreezeStatus, memory.guestCurrent and guestRequested, machine, currentCPUTopology,
 // selinuxContext, migrationMethod and the conditions of the node. It is idempotent, and
 // changes no VMI whose phase is final. It returns nil for nil.
@@ -82,6 +84,7 @@ func Mirror(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) {
 	live := o.State.Domain
 	vmi.Status.Interfaces = Interfaces(vmi, o)
 	vmi.Status.VolumeStatus = VolumeStatus(vmi, o)
+	checksumStatus(vmi, o.Checksums)
 	if live.OS != nil && live.OS.Type != nil && live.OS.Type.Machine != "" {
 		vmi.Status.Machine = &v1.Machine{Type: live.OS.Type.Machine}
 	}

@@ -159,6 +159,34 @@ func TestImage_MatchesFolder(t *testing.T) {
 	}
 }
 
+// TestArchive_SeveralImages: the order of the images in an archive is always the same.
+func TestArchive_SeveralImages(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	o := tree(t, time.Unix(1, 0))
+	text, err := os.ReadFile(o.file)
+	must(t, err)
+	for _, name := range []string{"b", "c", "d"} {
+		must(t, os.Mkdir(filepath.Join(o.dir, name), 0o755))
+		must(t, os.WriteFile(filepath.Join(o.dir, name, "file"), []byte(name), 0o600))
+		text = append(text, "FROM scratch AS "+name+"\nCOPY "+name+"/ /\nUSER 1:1\nENTRYPOINT [\"/file\"]\nLABEL org.opencontainers.image.title=\"A\"\n"...)
+	}
+	must(t, os.WriteFile(o.file, text, 0o600))
+	must(t, run(o))
+	var first []byte
+	for range 8 {
+		all := filepath.Join(o.dir, "all.tar")
+		must(t, run(options{layout: o.layout, archive: all}))
+		now, err := os.ReadFile(all)
+		must(t, err)
+		if first == nil {
+			first = now
+		}
+		if !bytes.Equal(first, now) {
+			t.Fatal("the archives differ")
+		}
+	}
+}
+
 // TestArchive_MatchesLayout: one of an image, and one of all images of a layout.
 func TestArchive_MatchesLayout(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")

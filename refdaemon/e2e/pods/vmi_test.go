@@ -5,6 +5,7 @@ package pods_test
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,25 +37,64 @@ func TestVMI_Restricted(t *testing.T) {
 		t.Fatalf("%d Pods, want one", len(pods))
 	}
 	s.awaitAddress(pods[0].Status.PodIP)
+	s.awaitChecksums()
 	compute := pods[0].Spec.Containers[slices.IndexFunc(pods[0].Spec.Containers, func(c corev1.Container) bool { return c.Name == "compute" })]
 	if pods[0].Namespace != namespace || compute.SecurityContext == nil || compute.SecurityContext.Privileged != nil && *compute.SecurityContext.Privileged {
 		t.Errorf("the Pod is in %s with %+v", pods[0].Namespace, compute.SecurityContext)
 	}
 }
 
-// awaitAddress waits until the VMI's status has the address for its interface.
-func (s *scene) awaitAddress(ip string) {
+// awaitChecksums waits until the VMI's status has the checksums of its kernel and of its disk.
+func (s *scene) awaitChecksums() {
 	s.Helper()
-	must(s.T, refcluster.Await(s.Context(), patience, "status.interfaces to have "+ip, func(ctx context.Context) error {
+	sum := func(name string) uint32 {
+		raw, err := os.ReadFile(filepath.Join(programs(s.T), "guest", name))
+		must(s.T, err)
+		return crc32.ChecksumIEEE(raw)
+	}
+	s.awaitStatus("the checksums of its images", func(vmi *v1.VirtualMachineInstance) error {
+		i := slices.IndexFunc(vmi.Status.VolumeStatus, func(v v1.VolumeStatus) bool { return v.ContainerDiskVolume != nil })
+		kernel := vmi.Status.KernelBootStatus
+		if i < 0 || kernel == nil || kernel.KernelInfo == nil || kernel.InitrdInfo == nil {
+			return fmt.Errorf("there are %+v and %+v", vmi.Status.VolumeStatus, kernel)
+		}
+		disk := make([]byte, diskSize)
+		copy(disk, diskContent)
+		got := [...]uint32{vmi.Status.VolumeStatus[i].ContainerDiskVolume.Checksum, kernel.KernelInfo.Checksum, kernel.InitrdInfo.Checksum}
+		if want := [...]uint32{crc32.ChecksumIEEE(disk), sum("vmlinux"), sum("initrd")}; got != want {
+			s.Fatalf("the checksums are %d, want %d", got, want)
+		}
+		return nil
+	})
+}
+
+// The disk of newGuest, from hack/guest/ociimage.
+const (
+	diskSize    = 16 << 20
+	diskContent = "virtloom guest-disk 1\n"
+)
+
+// awaitStatus waits until the VMI is as the function wants it.
+func (s *scene) awaitStatus(what string, is func(*v1.VirtualMachineInstance) error) {
+	s.Helper()
+	must(s.T, refcluster.Await(s.Context(), patience, what, func(ctx context.Context) error {
 		vmi := &v1.VirtualMachineInstance{}
 		if err := s.c.Client.Get(ctx, s.key, vmi); err != nil {
 			return err
 		}
+		return is(vmi)
+	}))
+}
+
+// awaitAddress waits until the VMI's status has the address for its interface.
+func (s *scene) awaitAddress(ip string) {
+	s.Helper()
+	s.awaitStatus("status.interfaces to have "+ip, func(vmi *v1.VirtualMachineInstance) error {
 		if in := vmi.Status.Interfaces; len(in) != 1 || in[0].IP != ip || ip == "" {
 			return fmt.Errorf("it has %+v", in)
 		}
 		return nil
-	}))
+	})
 }
 
 // TestVMI_Reachable: a Pod, here the API server's proxy, reaches a port of the guest at the address of its Pod and of a Service,
