@@ -18,8 +18,18 @@ import (
 	"github.com/virtloom/virtloom/domain/transport"
 )
 
-func testConformance(t *testing.T, ns *nodes) {
-	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
+// unsupported is what the guests of the tests lack.
+var unsupported = map[domaintest.Ability]string{
+	domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",
+}
+
+func testConformance(t *testing.T, all pairs) {
+	domaintest.Conformance(t, func(of testing.TB) domaintest.Driver {
+		if of == testing.TB(t) {
+			return domaintest.Driver{Unsupported: unsupported} // it asks which refusals there are
+		}
+		t, _ := of.(*testing.T)
+		ns := all.take(t)
 		here, there := ns.n[0], ns.n[1]
 		from, to := ns.open(t, here), ns.open(t, there)
 		way := newRelay(t, from, to, "conformance")
@@ -28,10 +38,8 @@ func testConformance(t *testing.T, ns *nodes) {
 			Route: func(testing.TB, string) transport.Route { return way.route() },
 			Cut:   func(testing.TB) { way.cut() }, Mend: func(testing.TB) { way.mend() },
 			Definition: ns.definition, Fit: ns.fit(), Devices: ns.plugs(),
-			Unsupported: map[domaintest.Ability]string{
-				domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",
-			},
-			Crash: func(t testing.TB, name string) { killQEMU(t, here, name) },
+			Unsupported: unsupported,
+			Crash:       func(t testing.TB, name string) { killQEMU(t, here, name) },
 			Disconnect: func(t testing.TB) {
 				if err := here.KillLibvirtd(t.Context()); err != nil {
 					t.Fatal(err)

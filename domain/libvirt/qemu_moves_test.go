@@ -111,17 +111,17 @@ func (m *move) abort(done <-chan error) {
 	}
 }
 
-func testMoves(t *testing.T, ns *nodes) {
-	t.Run("a disk travels beside the memory", func(t *testing.T) { testCopiedDisk(t, ns) })
+func testMoves(t *testing.T, all pairs) {
+	t.Run("a disk travels beside the memory", func(t *testing.T) { testCopiedDisk(t, all.take(t)) })
 	t.Run("a move of a disk is aborted", func(t *testing.T) {
-		m := newMove(t, ns, "abort-disk", "")
+		m := newMove(t, all.take(t), "abort-disk", "")
 		done := m.begin(func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 })
 		m.sees("a part of the disk", done, func(p domain.Progress) bool { return p.Processed > 1<<20 && p.Iteration == 0 })
 		m.abort(done)
 	})
-	t.Run("a move is aborted wherever it is", func(t *testing.T) { testAborts(t, ns) })
+	t.Run("a move is aborted wherever it is", func(t *testing.T) { testAborts(t, all.take(t)) })
 	t.Run("a guest that writes fast is slowed down", func(t *testing.T) {
-		m := newMove(t, ns, "busy", "dirty=96,0")
+		m := newMove(t, all.take(t), "busy", "dirty=96,0")
 		done := m.begin(func(r *domain.MigrationRequest) {
 			r.AutoConverge, r.BandwidthMiB, r.CopyDisks, r.Unsafe = true, 20, nil, true
 		})
@@ -130,7 +130,7 @@ func testMoves(t *testing.T, ns *nodes) {
 		m.abort(done)
 	})
 	t.Run("a move goes by the limit of now, the next one by its own", func(t *testing.T) {
-		m := newMove(t, ns, "tuned", "dirty=32,40")
+		m := newMove(t, all.take(t), "tuned", "dirty=32,40")
 		memory := func(mib uint64) func(*domain.MigrationRequest) {
 			return func(r *domain.MigrationRequest) { r.BandwidthMiB, r.CopyDisks, r.Unsafe = mib, nil, true }
 		}
@@ -146,7 +146,7 @@ func testMoves(t *testing.T, ns *nodes) {
 		}
 	})
 	t.Run("memory goes over many connections", func(t *testing.T) {
-		m := newMove(t, ns, "parallel", "")
+		m := newMove(t, all.take(t), "parallel", "")
 		if err := <-m.begin(func(r *domain.MigrationRequest) { r.Parallel = 4 }); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func testMoves(t *testing.T, ns *nodes) {
 		}
 	})
 	t.Run("post-copy of a busy guest with a copied disk", func(t *testing.T) {
-		m := newMove(t, ns, "postcopy", "dirty=96,0")
+		m := newMove(t, all.take(t), "postcopy", "dirty=96,0")
 		done := m.begin(func(r *domain.MigrationRequest) { r.PostCopy, r.Parallel = true, 8 })
 		m.sees("a second pass", done, func(p domain.Progress) bool { return p.Iteration > 1 })
 		if err := m.here.SwitchToPostCopy(t.Context(), m.name); err != nil {
@@ -174,7 +174,7 @@ func testMoves(t *testing.T, ns *nodes) {
 		}
 	})
 	t.Run("zstd is refused by name", func(t *testing.T) {
-		m := newMove(t, ns, "zstd", "")
+		m := newMove(t, all.take(t), "zstd", "")
 		err := <-m.begin(func(r *domain.MigrationRequest) { r.Parallel, r.Compression = 2, "zstd" })
 		if err != nil && !errors.Is(err, domain.ErrUnsupported) {
 			t.Errorf("it ended with %v, want that it is done or not supported", err)

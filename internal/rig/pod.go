@@ -3,12 +3,10 @@
 package rig
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	_ "embed"
 )
@@ -100,26 +98,6 @@ func (n *HypervisorNode) writePod(dir, name, uid string) error {
 // machine.
 func (p *Pod) URI(socket string) string {
 	return fmt.Sprintf("qemu+unix:///system?socket=/proc/%d/root%s", p.Pid(), socket)
-}
-
-// Node is where the Pod runs.
-func (p *Pod) Node() *HypervisorNode { return p.node }
-
-// Domains lists the names of all domains, running or not, that the Pod's libvirt knows, which listens at
-// that path there.
-func (p *Pod) Domains(ctx context.Context, socket string) ([]string, error) {
-	out, err := p.Virsh(ctx, socket, "list", "--all", "--name")
-	return strings.Fields(out), err
-}
-
-// Virsh runs virsh against the Pod's libvirt, which listens at that path there, and returns what it
-// prints.
-func (p *Pod) Virsh(ctx context.Context, socket string, args ...string) (string, error) {
-	out, err := virsh(ctx, p.URI(socket), args...)
-	if err != nil {
-		return "", fmt.Errorf("node %s: pod %s: %w", p.node.name, p.uid, err)
-	}
-	return out, nil
 }
 
 // Remove removes the files of a Pod that has ended, but for its log.
