@@ -111,7 +111,8 @@ func (m *move) abort(done <-chan error) {
 	}
 }
 
-func testMoves(t *testing.T, all pairs) {
+// testMoves runs guests that write memory as fast as they can one after the other, on the first pair, since each of them takes a processor.
+func testMoves(t *testing.T, ns *nodes, all pairs) {
 	t.Run("a disk travels beside the memory", func(t *testing.T) { testCopiedDisk(t, all.take(t)) })
 	t.Run("a move of a disk is aborted", func(t *testing.T) {
 		m := newMove(t, all.take(t), "abort-disk", "")
@@ -121,7 +122,7 @@ func testMoves(t *testing.T, all pairs) {
 	})
 	t.Run("a move is aborted wherever it is", func(t *testing.T) { testAborts(t, all.take(t)) })
 	t.Run("a guest that writes fast is slowed down", func(t *testing.T) {
-		m := newMove(t, all.take(t), "busy", "dirty=96,0")
+		m := newMove(t, ns, "busy", "dirty=96,0")
 		done := m.begin(func(r *domain.MigrationRequest) {
 			r.AutoConverge, r.BandwidthMiB, r.CopyDisks, r.Unsafe = true, 20, nil, true
 		})
@@ -130,7 +131,7 @@ func testMoves(t *testing.T, all pairs) {
 		m.abort(done)
 	})
 	t.Run("a move goes by the limit of now, the next one by its own", func(t *testing.T) {
-		m := newMove(t, all.take(t), "tuned", "dirty=32,40")
+		m := newMove(t, ns, "tuned", "dirty=32,40")
 		memory := func(mib uint64) func(*domain.MigrationRequest) {
 			return func(r *domain.MigrationRequest) { r.BandwidthMiB, r.CopyDisks, r.Unsafe = mib, nil, true }
 		}
@@ -160,7 +161,7 @@ func testMoves(t *testing.T, all pairs) {
 		}
 	})
 	t.Run("post-copy of a busy guest with a copied disk", func(t *testing.T) {
-		m := newMove(t, all.take(t), "postcopy", "dirty=96,0")
+		m := newMove(t, ns, "postcopy", "dirty=96,0")
 		done := m.begin(func(r *domain.MigrationRequest) { r.PostCopy, r.Parallel = true, 8 })
 		m.sees("a second pass", done, func(p domain.Progress) bool { return p.Iteration > 1 })
 		if err := m.here.SwitchToPostCopy(t.Context(), m.name); err != nil {

@@ -43,7 +43,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("a guest that hangs costs others no time", func(t *testing.T) { testHungLatency(t, ns) })
 	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
-	t.Run("moves over sockets", func(t *testing.T) { testMoves(t, all) })
+	t.Run("moves over sockets", func(t *testing.T) { testMoves(t, ns, all) })
 }
 
 func testHost(t *testing.T, ns *nodes) {
