@@ -73,6 +73,12 @@ type pairs chan *nodes
 func (p pairs) take(t *testing.T) *nodes {
 	t.Helper()
 	t.Parallel()
+	return p.alone(t)
+}
+
+// alone gives a test a pair of nodes until it is over, while no other runs.
+func (p pairs) alone(t *testing.T) *nodes {
+	t.Helper()
 	ns := <-p
 	t.Cleanup(func() { p <- ns })
 	return ns

@@ -29,15 +29,11 @@ type Pod struct {
 	uid  string
 }
 
-// PodShared is the folder of a Pod that is KubeVirt's in a launcher, and PodSockets where it has the folder that it shares
-// with its node.
-const (
-	PodShared  = "/run/kubevirt"
-	PodSockets = PodShared + "/sockets"
-)
+// PodShared is the folder of a Pod that is KubeVirt's in a launcher.
+const PodShared = "/run/kubevirt"
 
 // RunPod starts cmd as the Pod with that UID. name is for its log, shared a folder of the node that the
-// Pod has at PodSockets.
+// Pod has at PodShared/sockets.
 func (n *HypervisorNode) RunPod(name, uid, shared string, cmd *exec.Cmd) (*Pod, error) {
 	if !podUID(uid) {
 		return nil, fmt.Errorf("node %s: %q is no UID of a Pod", n.name, uid)
