@@ -44,9 +44,11 @@ waiting() { long 60m ./migration/migrationctrl -run '^TestAdmission_ManyWaiting$
 # A drain of 100 simulated nodes with 10,000 guests.
 drains() { long 30m ./migration/migrationsim -run '^TestDrain_NearLowerBound$' -full; }
 
-# Guests move there and back 50 times, in the node's libvirt and in one of their own.
-roundtrips() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -roundtrips 50; }
-launchers() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -launchers -roundtrips 50; }
+# A guest moves from Pod to Pod and back 50 times.
+roundtrips() {
+  hack/image.sh
+  long 120m ./refdaemon/e2e/pods -run '^TestMigration_RoundTrips$' -rounds 50
+}
 
 # Aborts, cut links and kills at every step of a live migration.
 migrations() {
@@ -69,7 +71,7 @@ fuzz() { hack/fuzz.sh 5m; }
 # Release and images, made twice, are the same byte by byte.
 reproducible() { hack/verify-release.sh; }
 
-jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips launchers migrations soak soakreal documents fuzz reproducible)
+jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips migrations soak soakreal documents fuzz reproducible)
 
 main() {
   local only=$1 job begin log failed=() count=0

@@ -52,10 +52,7 @@ tests() {
 }
 
 # guests PACKAGE... runs the tests of emulated guests, one package after the other.
-guests() { tests -race -p 1 "$@"; }
-
-# launchers repeats the tests that differ when each VMI has a libvirt of its own.
-launchers() { tests -race ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -launchers; }
+guests() { tests -p 1 "$@"; }
 
 # summed COMMAND... prints a summary of the output of "go test -json".
 summed() {
@@ -80,21 +77,21 @@ integration() {
   mapfile -t plain < <(printf '%s\n' "${packages[@]}" | grep -vxF -f <(concurrent))
   tests -race "${raced[@]}" || status=$?
   tests "${plain[@]}" || status=$?
-  guests ./domain/libvirt || status=$?
+  guests -race ./domain/libvirt || status=$?
   return $status
 }
 
+# e2e is without the race detector: the daemons are programs of their own, built without it.
 e2e() {
   local status=0
   guests ./refdaemon/e2e/pods || status=$?
   guests ./refdaemon/e2e || status=$?
-  [ -n "${ARGS:-}" ] || launchers || status=$?
   return $status
 }
 
 emulate() {
   local status=0
-  guests ./domain/libvirt || status=$?
+  guests -race ./domain/libvirt || status=$?
   e2e || status=$?
   return $status
 }

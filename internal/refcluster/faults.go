@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -125,18 +124,4 @@ func (f *Faults) Seen(vmi string) []Step {
 		}
 	}
 	return of
-}
-
-// startFaults makes agents that are started from now on report their steps.
-func (c *Cluster) startFaults() (err error) {
-	c.Faults, err = newFaults(c.Rig.Dir())
-	return err
-}
-
-// environment is what an agent is started with.
-func (c *Cluster) environment() []string {
-	if c.Faults == nil {
-		return nil
-	}
-	return append(os.Environ(), faultVariable+"="+c.Faults.path())
 }

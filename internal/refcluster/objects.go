@@ -185,20 +185,13 @@ func (c *Cluster) Pods(ctx context.Context, namespace string) ([]corev1.Pod, err
 	return list.Items, err
 }
 
-// Domains lists the domains of every node, those in Pods included, as node/domain.
+// Domains lists the domains of every node, as node/domain.
 func (c *Cluster) Domains(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, n := range c.Nodes {
 		names, err := n.Domains(ctx)
 		if err != nil {
 			return nil, err
-		}
-		if c.kubelet != nil {
-			inside, err := c.kubelet.domains(ctx, n)
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, inside...)
 		}
 		for _, name := range names {
 			all = append(all, n.Name()+"/"+name)

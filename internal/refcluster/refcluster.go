@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refcluster is a rig with refdaemon on it: a control plane, nodes with
-// a libvirt each, and the daemons as processes of their own, which can be
-// killed and started again. The demo, the end-to-end tests and the benchmarks
-// use it.
+// Package refcluster is a rig with refdaemon on it: a control plane, nodes with a libvirt each and without a kubelet, and the daemons as
+// processes of their own, which can be killed and started again, at a step of a migration if need be. [realcluster] has nodes with
+// kubelets, and uses what of this package asks the API server alone, as the benchmarks do.
+//
+// [realcluster]: https://pkg.go.dev/github.com/virtloom/virtloom/internal/realcluster
 package refcluster
 
 import (
@@ -30,24 +31,6 @@ import (
 // buildGrace is how long an interrupted build may take to clean up.
 const buildGrace = 10 * time.Second
 
-// Options configure a cluster.
-type Options struct {
-	// Nodes is the number of nodes with a hypervisor; they are called node-a,
-	// node-b and so on.
-	Nodes int
-	// Rig is passed to rig.Start.
-	Rig rig.Options
-	// Built is true if bin/refdaemon is up to date; otherwise Start builds it.
-	Built bool
-	// Launchers runs each VMI in a Pod with a libvirt of its own, served by refdaemon launcher,
-	// instead of the node's libvirt.
-	Launchers bool
-	// Faultpoints builds a daemon that reports the steps of migrations to Cluster.Faults.
-	Faultpoints bool
-	// ControllerArgs are further arguments for refdaemon controller.
-	ControllerArgs []string
-}
-
 // Cluster is a running rig with nodes; the daemons are started by
 // StartController and StartAgent.
 type Cluster struct {
@@ -57,36 +40,31 @@ type Cluster struct {
 	Nodes []*rig.HypervisorNode
 	// Client reads and writes as administrator, without a cache.
 	Client client.WithWatch
-	// Faults receives the steps of migrations; nil without Options.Faultpoints.
+	// Faults receives the steps of migrations.
 	Faults *Faults
 
-	binary  string
-	tags    string // of the build
-	images  string
-	args    []string
-	kubelet *kubelet // nil without Options.Launchers
+	binary string
+	images string
 
 	mu       sync.Mutex
 	programs []*rig.Program
 }
 
-// Start builds refdaemon, if required, and starts control plane and nodes. If it fails, it stops
+// nodes are the nodes of a cluster.
+var nodes = []string{"node-a", "node-b"}
+
+// Start builds refdaemon, as one that reports the steps of migrations, and starts control plane and nodes. If it fails, it stops
 // everything that it started.
-func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
+func Start(ctx context.Context) (_ *Cluster, err error) {
 	bin, err := rig.BinDir()
 	if err != nil {
 		return nil, fmt.Errorf("refcluster: %w", err)
 	}
-	c := &Cluster{binary: filepath.Join(bin, "refdaemon"), images: filepath.Join(bin, "guest", "oci"), args: o.ControllerArgs, tags: "libvirt_dlopen"}
-	if o.Faultpoints {
-		c.binary, c.tags = c.binary+"-faultpoints", c.tags+",faultpoints"
+	c := &Cluster{binary: filepath.Join(bin, "refdaemon-faultpoints"), images: filepath.Join(bin, "guest", "oci")}
+	if err := c.build(ctx); err != nil {
+		return nil, err
 	}
-	if !o.Built {
-		if err := c.build(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if c.Rig, err = rig.Start(ctx, o.Rig); err != nil {
+	if c.Rig, err = rig.Start(ctx, rig.Options{}); err != nil {
 		return nil, fmt.Errorf("refcluster: %w", err)
 	}
 	defer func() {
@@ -100,35 +78,21 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if c.Client, err = newClient(c.Rig); err != nil {
 		return nil, err
 	}
-	if err := c.addNodes(ctx, o.Nodes); err != nil {
-		return nil, err
-	}
-	if o.Launchers {
-		err = c.startKubelet(ctx)
-	}
-	if o.Faultpoints {
-		err = errors.Join(err, c.startFaults())
-	}
-	return c, err
-}
-
-func (c *Cluster) addNodes(ctx context.Context, count int) error {
-	for i := range count {
-		n, err := c.Rig.AddHypervisorNode(ctx, nodeName(i))
+	for _, name := range nodes {
+		n, err := c.Rig.AddHypervisorNode(ctx, name)
 		if err != nil {
-			return fmt.Errorf("refcluster: %w", err)
+			return nil, fmt.Errorf("refcluster: %w", err)
 		}
 		c.Nodes = append(c.Nodes, n)
 	}
-	return nil
+	c.Faults, err = newFaults(c.Rig.Dir())
+	return c, err
 }
-
-func nodeName(i int) string { return "node-" + string(rune('a'+i)) }
 
 // build builds the daemon as it is in this tree; the build cache makes that
 // quick when nothing changed.
 func (c *Cluster) build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", c.tags, "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "libvirt_dlopen,faultpoints", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	// Asked to stop, go ends what it started and removes its temporary files.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -154,8 +118,8 @@ func newClient(r *rig.Rig) (client.WithWatch, error) {
 
 // StartController starts refdaemon controller, with further flags if there are any.
 func (c *Cluster) StartController(flags ...string) (*rig.Program, error) {
-	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig(rig.UserController), "--leader-elect=false",
-		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
+	args := []string{"controller", "--kubeconfig", c.Rig.Kubeconfig(rig.UserController), "--leader-elect=false",
+		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}
 	return c.watchOver(c.Rig.Run("refdaemon-controller", exec.Command(c.binary, append(args, flags...)...)))
 }
 
@@ -169,15 +133,9 @@ func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Progr
 	args := []string{"node", "--kubeconfig", c.Rig.Kubeconfig(rig.NodeUser(n.Name())),
 		"--node-name", n.Name(), "--address", n.Address(),
 		"--migration-cert", proof.Cert, "--migration-key", proof.Key, "--migration-ca", proof.CA,
-		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
-	if c.kubelet != nil {
-		// Its Pods share the network of their node.
-		args = append(args, "--launchers", podsDir(n), "--bridge", "br0")
-	} else {
-		args = append(args, "--insecure-shared-hypervisor")
-	}
+		"--images", c.images, "--insecure-shared-hypervisor", "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
 	cmd := exec.Command(c.binary, append(args, flags...)...)
-	cmd.Env = c.environment()
+	cmd.Env = append(os.Environ(), faultVariable+"="+c.Faults.path())
 	return c.watchOver(n.Run("refdaemon-"+n.Name(), cmd))
 }
 
@@ -210,7 +168,7 @@ func (c *Cluster) Alive() error {
 		default:
 		}
 	}
-	return c.kubelet.alive()
+	return nil
 }
 
 // Node returns the node of that name, nil if there is none.
@@ -226,9 +184,6 @@ func (c *Cluster) Node(name string) *rig.HypervisorNode {
 // Stop ends everything.
 func (c *Cluster) Stop(ctx context.Context) error {
 	var errs []error
-	if c.kubelet != nil {
-		c.kubelet.close()
-	}
 	if c.Faults != nil {
 		errs = append(errs, c.Faults.Close())
 	}

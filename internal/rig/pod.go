@@ -3,12 +3,10 @@
 package rig
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	_ "embed"
 )
@@ -31,15 +29,11 @@ type Pod struct {
 	uid  string
 }
 
-// PodShared is the folder of a Pod that is KubeVirt's in a launcher, and PodSockets where it has the folder that it shares
-// with its node.
-const (
-	PodShared  = "/run/kubevirt"
-	PodSockets = PodShared + "/sockets"
-)
+// PodShared is the folder of a Pod that is KubeVirt's in a launcher.
+const PodShared = "/run/kubevirt"
 
 // RunPod starts cmd as the Pod with that UID. name is for its log, shared a folder of the node that the
-// Pod has at PodSockets.
+// Pod has at PodShared/sockets.
 func (n *HypervisorNode) RunPod(name, uid, shared string, cmd *exec.Cmd) (*Pod, error) {
 	if !podUID(uid) {
 		return nil, fmt.Errorf("node %s: %q is no UID of a Pod", n.name, uid)
@@ -100,26 +94,6 @@ func (n *HypervisorNode) writePod(dir, name, uid string) error {
 // machine.
 func (p *Pod) URI(socket string) string {
 	return fmt.Sprintf("qemu+unix:///system?socket=/proc/%d/root%s", p.Pid(), socket)
-}
-
-// Node is where the Pod runs.
-func (p *Pod) Node() *HypervisorNode { return p.node }
-
-// Domains lists the names of all domains, running or not, that the Pod's libvirt knows, which listens at
-// that path there.
-func (p *Pod) Domains(ctx context.Context, socket string) ([]string, error) {
-	out, err := p.Virsh(ctx, socket, "list", "--all", "--name")
-	return strings.Fields(out), err
-}
-
-// Virsh runs virsh against the Pod's libvirt, which listens at that path there, and returns what it
-// prints.
-func (p *Pod) Virsh(ctx context.Context, socket string, args ...string) (string, error) {
-	out, err := virsh(ctx, p.URI(socket), args...)
-	if err != nil {
-		return "", fmt.Errorf("node %s: pod %s: %w", p.node.name, p.uid, err)
-	}
-	return out, nil
 }
 
 // Remove removes the files of a Pod that has ended, but for its log.

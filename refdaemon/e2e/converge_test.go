@@ -16,8 +16,10 @@ import (
 	"github.com/virtloom/virtloom/domain/status"
 )
 
-// TestMigration_DoesNotConverge: what becomes of it is the cluster's choice.
+// TestMigration_DoesNotConverge: what becomes of it is the cluster's choice. TestMigrationPolicy_ReachesHypervisor shows post-copy in
+// every run.
 func TestMigration_DoesNotConverge(t *testing.T) {
+	long(t)
 	yes, late, never := true, int64(40), int64(10_000)
 	again := func(p domain.Progress) bool { return p.Iteration > 2 }
 	rows := map[string]struct {
@@ -33,7 +35,7 @@ func TestMigration_DoesNotConverge(t *testing.T) {
 			v1.MigrationSucceeded, v1.MigrationPostCopy, again},
 		"neither": {func(m *v1.MigrationConfiguration) { m.CompletionTimeoutPerGiB = &late }, v1.MigrationFailed, v1.MigrationPreCopy, again},
 	}
-	for name, tt := range part(rows, "postcopied") {
+	for name, tt := range rows {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)
 			slowly(t, c, func(m *v1.MigrationConfiguration) {
@@ -100,7 +102,7 @@ func (s *scene) awaitShare(share float64) {
 	s.Helper()
 	s.awaitMoving()
 	must(s.T, s.c.Await(s.Context(), patience, fmt.Sprintf("%.0f %% to be sent", 100*share), func(ctx context.Context) error {
-		job, err := s.c.Virsh(ctx, s.side("source"), "domjobinfo", "default_"+s.key.Name)
+		job, err := s.c.Node(s.side("source")).Virsh(ctx, "domjobinfo", "default_"+s.key.Name)
 		if err != nil {
 			return err
 		}
@@ -113,12 +115,10 @@ func (s *scene) awaitShare(share float64) {
 	}))
 }
 
-// TestMigration_AbortedAtAnyPoint of its transfer, and the guest runs on where it is.
+// TestMigration_AbortedAtAnyPoint of its transfer, and the guest runs on where it is. TestMigration_Aborted shows one in every run.
 func TestMigration_AbortedAtAnyPoint(t *testing.T) {
-	points := 3
-	if *full {
-		points = 20
-	}
+	long(t)
+	const points = 20
 	c := cluster(t)
 	slowly(t, c, func(m *v1.MigrationConfiguration) {
 		rate := resource.MustParse("8Mi")
@@ -127,7 +127,7 @@ func TestMigration_AbortedAtAnyPoint(t *testing.T) {
 	s := boot(t, c, newGuest(t, "abort-any", busy))
 	home := s.vmi.Status.NodeName
 	for i := range points {
-		share := 0.9 * float64(i) / float64(points-1)
+		share := 0.9 * float64(i) / (points - 1)
 		m := s.migrate(fmt.Sprintf("abort-any-%d", i))
 		s.awaitShare(share)
 		s.rest(m)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -28,6 +30,17 @@ import (
 // patience is how long a test waits for what must happen. It bounds a failure,
 // not a success.
 const patience = 3 * time.Minute
+
+// full runs what takes too long for continuous integration: "make nightly ONLY=migrations".
+var full = flag.Bool("full", false, "run all rows about live migration, which takes half an hour")
+
+// long leaves a test to nightly runs, where others show the same of the daemons, or unit tests of the decision.
+func long(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Skip("run by make nightly")
+	}
+}
 
 // shared is the cluster all tests of the package run on, one after the other.
 var shared struct {
@@ -73,7 +86,7 @@ func cluster(t *testing.T) *refcluster.Cluster {
 
 func start() error {
 	ctx := context.Background()
-	c, err := refcluster.Start(ctx, refcluster.Options{Nodes: 2, Faultpoints: true, Launchers: *launchers})
+	c, err := refcluster.Start(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,6 +160,14 @@ func newGuest(t *testing.T, name string, change ...func(*v1.VirtualMachineInstan
 		c(vmi)
 	}
 	return vmi
+}
+
+// diskOfItsOwn gives a guest a disk that only its node has, so that it travels.
+func diskOfItsOwn(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{
+		EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("8Mi")}}})
+	vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: "own",
+		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
 }
 
 // create creates a guest and deletes it when the test is over.

@@ -45,20 +45,6 @@ func TestVMI_LibvirtdKilled(t *testing.T) {
 	s.unbroken()
 }
 
-func TestMigration_LibvirtdKilled(t *testing.T) {
-	for _, side := range []string{"source", "target"} {
-		t.Run(side, func(t *testing.T) {
-			c := cluster(t)
-			slowly(t, c)
-			s := boot(t, c, newGuest(t, "libvirtd-"+side, busy))
-			m := s.migrate("libvirtd-" + side)
-			s.awaitMoving()
-			restartLibvirtd(t, c, s.side(side), func() {})
-			s.rest(m)
-		})
-	}
-}
-
 // side is the node a moving guest comes from or goes to.
 func (s *scene) side(name string) string {
 	s.Helper()

@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
@@ -30,39 +31,17 @@ func hotDisk(vmi *v1.VirtualMachineInstance) {
 		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
 }
 
-// filled puts an image onto the shared claim: the node makes none for what is plugged
-// in, as that would hide that it is not the disk that was meant.
+// filled applies the shared claim and puts an image onto it: the node makes none for what is plugged in, as that would hide that it is
+// not the disk that was meant.
 func filled(t *testing.T, c *refcluster.Cluster) {
 	t.Helper()
-	diskOfTheCluster(t, c)
+	must(t, c.Apply(t.Context(), manifests, "testdata/disk.yaml"))
 	image, err := os.OpenFile(filepath.Join(c.SharedDir(), "first-guest", "disk.img"), os.O_CREATE|os.O_WRONLY, 0o600)
 	must(t, err)
 	must(t, errors.Join(image.Truncate(8<<20), image.Close()))
 }
 
-// TestHotplug_AttachDetach changes the spec of a running guest as KubeVirt's
-// subresources do, and sees both halves carry it out.
-func TestHotplug_AttachDetach(t *testing.T) {
-	if *launchers {
-		t.Skip("the kubelet of the rig mounts nothing for Pods")
-	}
-	c := cluster(t)
-	filled(t, c)
-	s := boot(t, c, newGuest(t, "plugs"))
-	s.change(hotDisk)
-	must(t, c.Await(t.Context(), patience, "the disk to be in the guest", func(ctx context.Context) error {
-		return pluggedIn(ctx, c, s, true)
-	}))
-	s.change(withoutHotDisk)
-	must(t, c.Await(t.Context(), patience, "the disk to be gone", func(ctx context.Context) error {
-		return pluggedIn(ctx, c, s, false)
-	}))
-}
-
 func TestHotplug_AtStart(t *testing.T) {
-	if *launchers {
-		t.Skip("the kubelet of the rig mounts nothing for Pods")
-	}
 	c := cluster(t)
 	filled(t, c)
 	g := newGuest(t, "plugged")
@@ -96,15 +75,13 @@ func pluggedIn(ctx context.Context, c *refcluster.Cluster, s *scene, want bool) 
 	return fmt.Errorf("in the guest: %t, Pods %d, status %+v", inGuest, len(pods.Items), vmi.Status.VolumeStatus)
 }
 
-// A disk that was plugged in moves with the guest there and back, and can be
-// unplugged at the end.
+// TestHotplug_Migration changes the spec of a running guest as KubeVirt's subresources do, and sees both halves carry it out: the disk
+// moves with the guest there and back, beside one that only the guest's node has, and can be unplugged at the end. Each move is an
+// epoch of the lease for each of its nodes.
 func TestHotplug_Migration(t *testing.T) {
-	if *launchers {
-		t.Skip("the kubelet of the rig mounts nothing for Pods")
-	}
 	c := cluster(t)
 	filled(t, c)
-	s := boot(t, c, newGuest(t, "plug-moves"))
+	s := boot(t, c, newGuest(t, "plug-moves", diskOfItsOwn))
 	s.change(hotDisk)
 	inside := func(want bool) {
 		t.Helper()
@@ -113,7 +90,7 @@ func TestHotplug_Migration(t *testing.T) {
 		}))
 	}
 	inside(true)
-	for _, name := range []string{"plug-there", "plug-back"} {
+	for i, name := range []string{"plug-there", "plug-back"} {
 		from := s.vmi.Status.NodeName
 		m := s.migrate(name)
 		s.awaitMigration(m, v1.MigrationSucceeded)
@@ -123,7 +100,13 @@ func TestHotplug_Migration(t *testing.T) {
 		}
 		s.beats(s.vmi.Status.NodeName, 5)
 		inside(true)
+		l, err := handoff.Of(s.vmi)
+		must(t, err)
+		if want := uint64(3 + 2*i); l.State != handoff.Owned || l.Holder != s.vmi.Status.NodeName || l.Epoch != want {
+			t.Errorf("the lease is %+v, want it owned at epoch %d", l, want)
+		}
 	}
+	s.single()
 	s.change(withoutHotDisk)
 	inside(false)
 	s.unbroken()

@@ -11,48 +11,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/refcluster"
 )
-
-func TestVMI_StartAndShutdown(t *testing.T) {
-	c := cluster(t)
-	s := boot(t, c, newGuest(t, "graceful"))
-	s.single()
-	for _, want := range []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceReady, v1.VirtualMachineInstanceIsMigratable} {
-		must(t, c.Await(t.Context(), patience, string(want), func(ctx context.Context) (err error) {
-			if s.vmi, err = c.VMI(ctx, s.key); err != nil {
-				return err
-			}
-			for _, have := range s.vmi.Status.Conditions {
-				if have.Type == want && have.Status == corev1.ConditionTrue {
-					return nil
-				}
-			}
-			return fmt.Errorf("conditions %v", s.vmi.Status.Conditions)
-		}))
-	}
-	if n := len(s.vmi.Status.Interfaces); n != 1 || s.vmi.Status.Interfaces[0].MAC == "" {
-		t.Errorf("interfaces %+v, want one with an address", s.vmi.Status.Interfaces)
-	}
-	must(t, c.Await(t.Context(), patience, "the guest to find its cloud-init data", func(context.Context) error {
-		if lines := strings.Join(s.con.Lines(), "\n"); !strings.Contains(lines, "virtloom-cloud-init instance-id="+string(s.vmi.UID)) {
-			return fmt.Errorf("the console says:\n%s", lines)
-		}
-		return nil
-	}))
-
-	must(t, c.Client.Delete(t.Context(), s.vmi.DeepCopy()))
-	must(t, c.AwaitGone(t.Context(), s.vmi.DeepCopy(), patience))
-	s.nothingLeft(t.Context())
-	if lines := strings.Join(s.con.Lines(), "\n"); !strings.Contains(lines, "virtloom-power-button") {
-		t.Errorf("the guest was not asked to shut down:\n%s", lines)
-	}
-}
 
 func TestVMI_GuestPowersOff(t *testing.T) {
 	c := cluster(t)
@@ -79,79 +42,6 @@ func TestVMI_QEMUKilled(t *testing.T) {
 		must(t, p.Kill())
 	}
 	s.await(v1.Failed)
-}
-
-func TestController_KilledAfterFirstWrite(t *testing.T) {
-	c := cluster(t)
-	w, err := c.Client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace("default"), client.HasLabels{v1.AppLabel})
-	must(t, err)
-	defer w.Stop()
-	vmi := newGuest(t, "one-pod")
-	s := create(t, c, vmi)
-	awaitPod(t, w, string(vmi.UID))
-	crashController(t, c, func() {})
-	s.await(v1.Running)
-	s.single()
-	if n := podCreations(t, c, "one-pod"); n != 1 {
-		t.Errorf("%d Pods were created, want 1", n)
-	}
-}
-
-// awaitPod returns at the first sight of a Pod of the guest.
-func awaitPod(t *testing.T, w watch.Interface, uid string) {
-	t.Helper()
-	for {
-		select {
-		case e, open := <-w.ResultChan():
-			if !open {
-				t.Fatal("the watch ended")
-			}
-			if p, isPod := e.Object.(*corev1.Pod); isPod && e.Type == watch.Added && p.Labels[v1.CreatedByLabel] == uid {
-				return
-			}
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		}
-	}
-}
-
-// podCreations counts, in the API server's audit log, the Pods made for a
-// guest.
-func podCreations(t *testing.T, c *refcluster.Cluster, guest string) int {
-	t.Helper()
-	requests, err := c.Rig.Requests()
-	must(t, err)
-	n := 0
-	for _, q := range requests {
-		if q.What() == "create pods" && q.Accepted() && strings.HasPrefix(q.ObjectRef.Name, "virt-launcher-"+guest+"-") {
-			n++
-		}
-	}
-	return n
-}
-
-func TestNodeAgent_Restart(t *testing.T) {
-	c := cluster(t)
-	s := boot(t, c, newGuest(t, "untouched"))
-	node := c.Node(s.vmi.Status.NodeName)
-	before, err := node.QEMUs()
-	must(t, err)
-	was, err := c.VMI(t.Context(), s.key)
-	must(t, err)
-	crashAgent(t, c, node.Name(), func() { s.beats(node.Name(), 5) })
-	must(t, c.AwaitAgents(t.Context(), patience))
-	s.beats(node.Name(), 10)
-	after, err := node.QEMUs()
-	must(t, err)
-	if !slices.Equal(before, after) {
-		t.Errorf("QEMU processes were %v and are %v", before, after)
-	}
-	is, err := c.VMI(t.Context(), s.key)
-	must(t, err)
-	if is.Status.Phase != v1.Running || is.Annotations[handoff.Annotation] != was.Annotations[handoff.Annotation] {
-		t.Errorf("the guest is %s under %s, was under %s", is.Status.Phase, is.Annotations[handoff.Annotation], was.Annotations[handoff.Annotation])
-	}
-	s.unbroken()
 }
 
 // TestVMI_NodeUnresponsive: without an agent on the node, the

@@ -32,7 +32,7 @@ func (s *scene) setBandwidth(p *v1alpha1.MigrationPolicy, rate string) {
 func (s *scene) awaitSpeed(node, mib string) {
 	s.Helper()
 	must(s.T, s.c.Await(s.Context(), patience, "libvirt to send "+mib+" MiB/s", func(ctx context.Context) error {
-		speed, err := s.c.Virsh(ctx, node, "migrate-getspeed", "default_"+s.key.Name)
+		speed, err := s.c.Node(node).Virsh(ctx, "migrate-getspeed", "default_"+s.key.Name)
 		if err == nil && strings.TrimSpace(speed) != mib {
 			err = fmt.Errorf("it may send %q MiB/s", speed)
 		}
@@ -61,13 +61,13 @@ func TestMigrationPolicy_Followed(t *testing.T) {
 	m := s.migrate("followed")
 	s.awaitReason(m, v1.MigrationPending, migration.ReasonPolicyInvalid)
 
-	s.setBandwidth(p, "4Mi")
+	s.setBandwidth(p, "12Mi")
 	s.awaitMoving()
-	s.awaitSpeed(home, "4")
+	s.awaitSpeed(home, "12")
 	s.awaitHelp(func(p domain.Progress) bool { return p.Iteration > 2 }) // it does not converge
 
-	s.setBandwidth(p, "5Mi")
-	s.awaitSpeed(home, "5")
+	s.setBandwidth(p, "13Mi")
+	s.awaitSpeed(home, "13")
 	s.setBandwidth(p, "64Mi") // which ends it at once
 	s.awaitMigration(m, v1.MigrationSucceeded)
 	s.await(v1.Running)
@@ -80,7 +80,7 @@ func TestMigrationPolicy_Followed(t *testing.T) {
 	var events corev1.EventList
 	must(t, c.Client.List(t.Context(), &events, client.InNamespace(s.key.Namespace)))
 	reported := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "4Mi → 5Mi")
+		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "12Mi → 13Mi")
 	})
 	if !reported {
 		t.Errorf("no event %s reports it", migration.EventOptionsChanged)
