@@ -52,6 +52,7 @@ var edges = map[string][]string{
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
+	"vm/instancetype":  {"internal/vmidefaults"},
 
 	"migration/internal/launcherpod": {},
 	"migration/queue":                {},
@@ -121,7 +122,7 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
-	"vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
+	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
 	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
