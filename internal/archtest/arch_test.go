@@ -52,7 +52,9 @@ var edges = map[string][]string{
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
+	"vm":               {"internal/vmistatus", "vm/instancetype", "vm/restart"},
 	"vm/instancetype":  {"internal/vmidefaults"},
+	"vm/restart":       {"internal/vmidefaults"},
 
 	"migration/internal/launcherpod": {},
 	"migration/queue":                {},
@@ -122,6 +124,7 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
+	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/restart": {},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
 	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
