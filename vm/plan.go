@@ -41,7 +41,9 @@ type Precondition struct {
 	// UID and ResourceVersion are those of the object.
 	UID             types.UID
 	ResourceVersion string
-	// OwnerLive requires a live read of the VM: it exists under its UID, and is not being deleted.
+	// OwnerLive requires a live read of the VM: it is not being deleted, and has the UID and the resourceVersion of the
+	// snapshot, or that of the update in the same plan. So a stale cache neither starts a VM twice for one
+	// request, nor ends a guest that is to run.
 	OwnerLive bool
 }
 

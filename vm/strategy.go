@@ -167,7 +167,10 @@ func (d *decision) stop(why string) {
 		return
 	}
 	dropCondition(d.plan.VM, v1.VirtualMachineRestartRequired)
-	d.do(Action{Verb: DeleteVMI, Name: d.vmi.Name, If: Precondition{UID: d.vmi.UID}, Why: why,
+	// A stale cache must not end a guest that is to run by now, nor one whose next start is not requested any more. A
+	// deletion of the VM is final.
+	live := d.VM.DeletionTimestamp == nil
+	d.do(Action{Verb: DeleteVMI, Name: d.vmi.Name, If: Precondition{UID: d.vmi.UID, OwnerLive: live}, Why: why,
 		Fault:  Failure{reasonFailedDelete, "Failure attempting to delete VMI: "},
 		Done:   &Event{Reason: "SuccessfulDelete", Message: fmt.Sprintf("Stopped the virtual machine by deleting the virtual machine instance %s", d.vmi.UID)},
 		Failed: &Event{Warning: true, Reason: reasonFailedDelete, Message: fmt.Sprintf("Error deleting virtual machine instance %s: ", d.vmi.Name)}})
