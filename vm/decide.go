@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -154,11 +155,7 @@ func (d *decision) readStrategy() {
 func (d *decision) resolve() {
 	change, missing, err := instancetype.Sync(d.plan.VM, d.Objects, d.Config.Policy, d.Config.Cluster)
 	if err != nil {
-		e := err.(*instancetype.Error)
-		d.fail(e.Reason, e.Message)
-		if e.Reason == reasonFailedCreate {
-			d.announce(reasonFailedCreate, e.Message)
-		}
+		d.unresolved(err)
 		return
 	}
 	if d.plan.Need = missing; len(missing) > 0 {
@@ -179,6 +176,16 @@ func (d *decision) resolve() {
 	d.definitions = change.Definitions
 	d.plan.VM.Status.InstancetypeRef, d.plan.VM.Status.PreferenceRef = change.InstancetypeRef, change.PreferenceRef
 	d.forget()
+}
+
+// unresolved reports why instance type or preference cannot be used. Creations that failed are events too.
+func (d *decision) unresolved(err error) {
+	e := &instancetype.Error{Reason: "UnsupportedSyncError", Message: "unsupported error: " + err.Error()}
+	errors.As(err, &e)
+	d.fail(e.Reason, e.Message)
+	if e.Reason == reasonFailedCreate {
+		d.announce(e.Reason, e.Message)
+	}
 }
 
 // write adds the updates of VM and VMI that the parts have collected. An object without finalizer is completed before anything

@@ -10,7 +10,7 @@
 //
 // While an own write is pending, nothing is created, deleted or patched; and names are intents: that of a start revision holds the UID and the
 // generation of the VM, that of the VMI is the VM's, so a creation that is repeated after a crash conflicts with the first.
-// A controller that is told AlreadyExists reads the object: one of its own UID is a success.
+// A controller whose creation is refused with AlreadyExists reads the object: one of its own UID is a success.
 //
 // Strategies, requests, conditions, reasons, messages, and the order of the values of printableStatus are KubeVirt's.
 // Intentional differences:

@@ -213,15 +213,13 @@ func refusedMemory(vmi *v1.VirtualMachineInstance, current *v1.VirtualMachineIns
 
 // hotplugRule returns why memory of a spec cannot change to a size; empty if it can.
 func hotplugRule(s *v1.VirtualMachineInstanceSpec, want, most *resource.Quantity) string {
-	cpu, align := s.Domain.CPU, int64(2<<20)
+	align := int64(2 << 20)
 	if h := s.Domain.Memory.Hugepages; h != nil && h.PageSize == "1Gi" {
 		align = 1 << 30
 	}
 	switch {
-	case cpu != nil && cpu.Realtime != nil:
-		return "spec.domain.cpu.realtime is set"
-	case cpu != nil && cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil:
-		return "spec.domain.cpu.numa.guestMappingPassthrough is set"
+	case pinned(s.Domain.CPU) != "":
+		return pinned(s.Domain.CPU)
 	case s.Domain.LaunchSecurity != nil:
 		return "spec.domain.launchSecurity is set"
 	case want.Cmp(*most) > 0:
@@ -234,6 +232,20 @@ func hotplugRule(s *v1.VirtualMachineInstanceSpec, want, most *resource.Quantity
 		return fmt.Sprintf("spec.domain.memory.guest %s is less than 1Gi", want)
 	}
 	return ""
+}
+
+// pinned returns why a CPU ties the memory of the guest to a place; empty if it does not.
+func pinned(cpu *v1.CPU) string {
+	switch {
+	case cpu == nil:
+		return ""
+	case cpu.Realtime != nil:
+		return "spec.domain.cpu.realtime is set"
+	case cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil:
+		return "spec.domain.cpu.numa.guestMappingPassthrough is set"
+	default:
+		return ""
+	}
 }
 
 func (d *decision) updateMemory(current *v1.VirtualMachineInstanceSpec) *Failure {

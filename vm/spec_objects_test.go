@@ -82,6 +82,8 @@ func specBackOff() specRows {
 	}
 }
 
+const createDV = "CreateDataVolume"
+
 func templates(names ...string) change {
 	return edit(func(o *v1.VirtualMachine) {
 		for _, n := range names {
@@ -116,7 +118,7 @@ func specDataVolumes() specRows {
 		"43 stopped":                         {given: []change{templates("a"), halted}, do: "CreateDataVolume"},
 		"43 annotation false, stopped":       {given: []change{templates("a"), halted, later}},
 		"43 annotation false, running":       {given: []change{templates("a"), later}, do: "CreateDataVolume"},
-		"91 two of them":                     {given: []change{templates("a", "b")}, do: "CreateDataVolume CreateDataVolume"},
+		"91 two of them":                     {given: []change{templates("a", "b")}, do: createDV + " " + createDV},
 		"5.6 ready":                          {given: []change{templates("a"), dataVolume("a", cdiv1.Succeeded)}, do: created},
 		"5.6 waits for its first consumer":   {given: []change{templates("a"), dataVolume("a", cdiv1.WaitForFirstConsumer)}, do: created},
 		"5.6 is imported":                    {given: []change{templates("a"), dataVolume("a", cdiv1.ImportInProgress)}, printable: "Provisioning", says: "DataVolume ns/a is in phase ImportInProgress"},
@@ -195,7 +197,7 @@ func specInstancetypes() specRows {
 				t.Errorf("needs %v", p.Need)
 			}
 		}},
-		"53 stored, and named in the start revision": {given: []change{typed, read}, do: "CreateRevision CreateRevision CreateVMI", check: func(t *testing.T, p vm.Plan) {
+		"53 stored, and named in the start revision": {given: []change{typed, read}, do: "CreateRevision " + created, check: func(t *testing.T, p vm.Plan) {
 			g := action(t, p, vm.CreateVMI).VMI
 			if g.Spec.Domain.CPU.Sockets != 4 || g.Annotations["kubevirt.io/cluster-instancetype-name"] != "large" || p.VM.Status.InstancetypeRef.ControllerRevisionRef.Name != name {
 				t.Errorf("%+v", g)

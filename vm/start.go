@@ -78,7 +78,7 @@ func (d *decision) newVMI() (*v1.VirtualMachineInstance, error) {
 		return nil, err
 	}
 	if err := instancetype.ToVMI(d.VM, vmi, d.definitions); err != nil {
-		return nil, fmt.Errorf("Failed to apply instancetype: %w", err)
+		return nil, fmt.Errorf("Failed to apply instancetype: %w", err) //nolint:staticcheck // KubeVirt's words
 	}
 	return vmi, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmistatus"
@@ -42,7 +43,7 @@ func (d *decision) trimRequests() {
 	if r == nil || len(d.Pending) > 0 {
 		return
 	}
-	done := false
+	var done bool
 	switch r.Action {
 	case v1.StopRequest:
 		done = !d.stopRequested()
@@ -84,7 +85,7 @@ func delayOf(failures int, seed string) time.Duration {
 	n := min(max(failures, 1), 10)
 	base := 10 * n * n
 	h := fnv.New32a()
-	h.Write([]byte(seed)) //nolint:errcheck // never fails
+	h.Write([]byte(seed))
 	seconds := base + int(h.Sum32()%uint32(base/2+1))
 	return time.Duration(min(seconds, longestDelay)) * time.Second
 }
@@ -95,13 +96,20 @@ func (d *decision) release() {
 		return
 	}
 	ended := d.vmi.IsFinal() || d.vmi.Status.Phase == v1.WaitingForSync && d.vmi.DeletionTimestamp != nil
-	f, was := d.plan.VM.Status.StartFailure, d.VM.Status.StartFailure
-	counted := f == nil && was == nil || f != nil && was != nil && f.LastFailedVMIUID == was.LastFailedVMIUID
+	counted := countedLast(d.plan.VM.Status.StartFailure) == countedLast(d.VM.Status.StartFailure)
 	// A VM that has run once under RerunOnFailure is not started again: the status says so.
 	recorded := d.strategy != v1.RunStrategyRerunOnFailure || d.VM.Status.RunStrategy == d.strategy
 	if ended && counted && recorded {
 		remove(&d.next.Finalizers, v1.VirtualMachineControllerFinalizer)
 	}
+}
+
+// countedLast returns the UID of the VMI that was counted last.
+func countedLast(f *v1.VirtualMachineStartFailure) types.UID {
+	if f == nil {
+		return ""
+	}
+	return f.LastFailedVMIUID
 }
 
 // own are the conditions that are not copied from the VMI.

@@ -110,7 +110,12 @@ func (r *reading) find(m matcher, vm *v1.VirtualMachine) (metav1.Object, Ref, er
 			return decodedFor(m, ref, rev, m.field)
 		}
 	}
-	ref, err := m.live(vm.Namespace)
+	return r.current(m, vm.Namespace)
+}
+
+// current returns the object that a matcher names.
+func (r *reading) current(m matcher, namespace string) (metav1.Object, Ref, error) {
+	ref, err := m.live(namespace)
 	if err != nil {
 		return nil, ref, err
 	}

@@ -3,6 +3,7 @@
 package instancetype_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func checkError(t *testing.T, err error, reason, says string) {
 		return
 	}
 	got := ""
-	if e, ok := err.(*instancetype.Error); ok {
+	if e := new(instancetype.Error); errors.As(err, &e) {
 		got = e.Reason
 	}
 	if got != reason || says == "" || !strings.Contains(err.Error(), says) {

@@ -39,11 +39,8 @@ func (r *reading) infer(vm *v1.VirtualMachine, m matcher) error {
 	if m.infer == "" {
 		return checkNamed(m)
 	}
-	if m.name != "" {
-		return fmt.Errorf("%s.name: Name already set, should be cleared before setting inferFromVolume", m.field)
-	}
-	if m.kind != "" {
-		return fmt.Errorf("%s.kind: Kind already set, should be cleared before setting inferFromVolume", m.field)
+	if err := checkAlone(m); err != nil {
+		return err
 	}
 	w := walk{reading: r, vm: vm, nameLabel: api.DefaultInstancetypeLabel, kindLabel: api.DefaultInstancetypeKindLabel}
 	if !m.forInstancetype() {
@@ -64,23 +61,39 @@ func (r *reading) infer(vm *v1.VirtualMachine, m matcher) error {
 	case found == nil:
 		return nil // something must be read first
 	}
+	m.settle(vm, *found, ignore)
+	return nil
+}
+
+// settle stores what was inferred. Under Ignore, the memory of the template gives way to that of the instance type.
+func (m matcher) settle(vm *v1.VirtualMachine, found inferred, ignore bool) {
 	if m.forInstancetype() {
 		t := vm.Spec.Instancetype
 		t.Name, t.Kind, t.InferFromVolume, t.InferFromVolumeFailurePolicy = found.name, found.kind, "", nil
 		if ignore && vm.Spec.Template != nil {
 			vm.Spec.Template.Spec.Domain.Memory = nil
 		}
-		return nil
+		return
 	}
 	t := vm.Spec.Preference
 	t.Name, t.Kind, t.InferFromVolume, t.InferFromVolumeFailurePolicy = found.name, found.kind, "", nil
-	return nil
 }
 
 // checkNamed requires a name of a matcher that infers none.
 func checkNamed(m matcher) error {
 	if m.name == "" {
 		return fmt.Errorf("%s: Either Name or InferFromVolume should be provided within the %s", m.field, m.what)
+	}
+	return nil
+}
+
+// checkAlone requires that a matcher that infers names nothing.
+func checkAlone(m matcher) error {
+	if m.name != "" {
+		return fmt.Errorf("%s.name: Name already set, should be cleared before setting inferFromVolume", m.field)
+	}
+	if m.kind != "" {
+		return fmt.Errorf("%s.kind: Kind already set, should be cleared before setting inferFromVolume", m.field)
 	}
 	return nil
 }

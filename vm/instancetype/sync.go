@@ -53,26 +53,30 @@ func Sync(vm *v1.VirtualMachine, objects Objects, policy Policy, c Cluster) (Cha
 	if policy == ExpandAll || policy == Expand && !hasRevision(vm) {
 		return change.expand(vm, c)
 	}
-	r := &reading{objects: objects}
+	return change.store(renewed, &reading{objects: objects})
+}
+
+// store adds the revisions of both matchers.
+func (c Change) store(vm *v1.VirtualMachine, r *reading) (Change, []Ref, error) {
 	// A template that conflicts gets no revisions: they would freeze what cannot be used.
 	if vm.Spec.Template != nil {
-		if err := ToTemplate(vm.Spec.Template.DeepCopy(), found); err != nil {
-			return change, nil, storing("storing", err)
+		if err := ToTemplate(vm.Spec.Template.DeepCopy(), c.Definitions); err != nil {
+			return c, nil, storing("storing", err)
 		}
 	}
-	for _, m := range matchers(renewed) {
-		ref, create, err := r.store(renewed, m)
+	for _, m := range matchers(vm) {
+		ref, create, err := r.store(vm, m)
 		if err != nil {
-			return change, nil, err
+			return c, nil, err
 		}
-		change.Create = append(change.Create, create...)
+		c.Create = append(c.Create, create...)
 		if m.forInstancetype() {
-			change.InstancetypeRef = ref
+			c.InstancetypeRef = ref
 		} else {
-			change.PreferenceRef = ref
+			c.PreferenceRef = ref
 		}
 	}
-	return change, r.missing, nil
+	return c, r.missing, nil
 }
 
 // storing returns an error of the given operation.
