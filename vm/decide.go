@@ -97,7 +97,7 @@ type part func(*decision)
 // parts run in this order until one of them halts the pass.
 var parts = []part{
 	(*decision).adopt, (*decision).prepare, (*decision).bump, (*decision).readStrategy, (*decision).resolve, (*decision).provision,
-	(*decision).run, (*decision).checkRestart, (*decision).requestVolumes, (*decision).syncMetadata, (*decision).keepTopology, (*decision).updateLive,
+	(*decision).run, (*decision).checkRestart, (*decision).requestVolumes, (*decision).dumpMemory, (*decision).syncMetadata, (*decision).keepTopology, (*decision).updateLive,
 }
 
 // sync brings the VMI to what the VM wants.

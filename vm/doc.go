@@ -31,9 +31,9 @@
 //   - condition Failure is kept while own writes are pending;
 //   - a sourceRef of a DataVolume is left to CDI;
 //   - revisions of instance types are deleted once there is no VMI that was started with them;
+//   - removal of a memory dump that is complete does not rely on its phase being changed by the API;
 //   - WaitingForReceiver is also shown before there is a VMI;
 //   - events about DataVolumes are emitted with a change, not in each pass.
 //
-// Not part of it yet: hotplug of interfaces, declarative hotplug of volumes, migration of volumes, memory dumps (a dump
-// that is complete is left out at the start), and changed block tracking.
+// Not part of it yet: hotplug of interfaces, declarative hotplug of volumes, migration of volumes, and changed block tracking.
 package vm

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -33,6 +34,8 @@ const (
 	AdoptVMI  Verb = "AdoptVMI"
 	PatchVMI  Verb = "PatchVMI"
 	DeleteVMI Verb = "DeleteVMI"
+	// PatchClaim stores the annotations of a claim.
+	PatchClaim Verb = "PatchClaim"
 )
 
 // Precondition is what must hold of the written object when the write arrives. The zero Precondition of a creation
@@ -56,6 +59,7 @@ type Action struct {
 	VMI        *v1.VirtualMachineInstance
 	DataVolume *cdiv1.DataVolume
 	Revision   *appsv1.ControllerRevision
+	Claim      *corev1.PersistentVolumeClaim
 	// If is what must hold of the object.
 	If Precondition
 	// Fault is the Failure of the VM if the action fails; the error is appended to its message.

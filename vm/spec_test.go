@@ -53,7 +53,7 @@ func TestSpecCases(t *testing.T) {
 	for heading, all := range map[string][]func() specRows{
 		"lifecycle": {specLifecycle, specVMI}, "strategies": {specStrategies, specRequests, specReceivers}, "back-off": {specBackOff}, "DataVolumes": {specDataVolumes},
 		"revisions and generations": {specRevisions, specInstancetypes}, "printableStatus": {specPrintable}, "conditions": {specConditions},
-		"live update": {specVolumes, specLive, specRestart},
+		"live update": {specVolumes, specDumps, specLive, specRestart},
 	} {
 		t.Run(heading, func(t *testing.T) {
 			for _, rows := range all {

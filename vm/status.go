@@ -31,6 +31,7 @@ func (d *decision) status() {
 		st.RunStrategy = d.strategy
 	}
 	d.trimVolumeRequests()
+	d.dumpStatus()
 	d.trimRequests()
 	d.startFailure()
 	d.conditions()
