@@ -87,23 +87,40 @@ func (d *decision) dumpStatus() {
 	if r == nil || d.VM.Spec.Template == nil {
 		return
 	}
+	if r.Remove && r.Phase != v1.MemoryDumpDissociating {
+		r.Phase = v1.MemoryDumpDissociating
+		return // the parts act on the stored phase
+	}
+	d.advanceDump(r)
+}
+
+// advanceDump enters the next phase if the one before is over.
+func (d *decision) advanceDump(r *v1.VirtualMachineMemoryDumpRequest) {
 	status := d.volumeStatus(r.ClaimName)
 	in := hasVolume(&d.VM.Spec.Template.Spec, r.ClaimName)
-	switch {
-	case r.Remove && r.Phase != v1.MemoryDumpDissociating:
-		r.Phase = v1.MemoryDumpDissociating
-	case r.Phase == v1.MemoryDumpAssociating && in:
-		r.Phase = v1.MemoryDumpInProgress
-	case r.Phase == v1.MemoryDumpInProgress && status != nil && status.MemoryDumpVolume != nil:
+	switch r.Phase {
+	case v1.MemoryDumpAssociating:
+		if in {
+			r.Phase = v1.MemoryDumpInProgress
+		}
+	case v1.MemoryDumpInProgress:
 		followDump(r, status)
-	case r.Phase == v1.MemoryDumpUnmounting && status == nil:
-		r.Phase = v1.MemoryDumpCompleted
-	case r.Phase == v1.MemoryDumpDissociating && status == nil && !in:
-		d.plan.VM.Status.MemoryDumpRequest = nil
+	case v1.MemoryDumpUnmounting:
+		if status == nil {
+			r.Phase = v1.MemoryDumpCompleted
+		}
+	case v1.MemoryDumpDissociating:
+		if status == nil && !in {
+			d.plan.VM.Status.MemoryDumpRequest = nil
+		}
 	}
 }
 
+// followDump copies what the VMI reports about a dump.
 func followDump(r *v1.VirtualMachineMemoryDumpRequest, status *v1.VolumeStatus) {
+	if status == nil || status.MemoryDumpVolume == nil {
+		return
+	}
 	info := status.MemoryDumpVolume
 	r.StartTimestamp = info.StartTimestamp
 	switch status.Phase {
