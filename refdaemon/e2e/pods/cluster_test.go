@@ -150,6 +150,33 @@ type scene struct {
 // boot creates a VMI, waits until its guest beats, and removes it when the test is over.
 func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *scene {
 	t.Helper()
+	return bootAll(t, vmi)[0]
+}
+
+// bootAll does so with several VMIs at once.
+func bootAll(t *testing.T, vmis ...*v1.VirtualMachineInstance) []*scene {
+	t.Helper()
+	scenes := make([]*scene, 0, len(vmis))
+	for _, vmi := range vmis {
+		scenes = append(scenes, create(t, vmi))
+	}
+	t.Cleanup(func() {
+		for _, s := range scenes { // each waits for its own end afterwards
+			must(t, client.IgnoreNotFound(s.c.Client.Delete(context.Background(), s.vmi.DeepCopy())))
+		}
+	})
+	for _, s := range scenes {
+		s.awaitRunning("")
+		if _, err := s.con.AwaitTick(t.Context(), "", 0, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return scenes
+}
+
+// create creates a VMI, follows its console, and removes it when the test is over.
+func create(t *testing.T, vmi *v1.VirtualMachineInstance) *scene {
+	t.Helper()
 	c := cluster(t)
 	must(t, c.Client.Create(t.Context(), vmi))
 	ctx, stop := context.WithCancel(context.Background())
@@ -161,10 +188,6 @@ func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *scene {
 		}
 		s.remove()
 	})
-	s.awaitRunning("")
-	if _, err := s.con.AwaitTick(t.Context(), "", 0, patience); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 

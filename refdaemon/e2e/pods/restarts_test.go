@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -57,20 +58,13 @@ func TestParts_KilledWhileGuestRuns(t *testing.T) {
 
 // TestParts_KilledWhileGuestMoves: whatever is killed while a guest moves, it runs in the end, once, and no heartbeat is lost.
 func TestParts_KilledWhileGuestMoves(t *testing.T) {
+	slow(t)
 	for _, k := range kills {
 		t.Run(k.name, func(t *testing.T) {
-			s := boot(t, newGuest("moving-"+k.name))
+			s := boot(t, newGuest("moving-"+k.name, slowly))
 			m := s.begin()
-			must(t, refcluster.Await(t.Context(), patience, "the migration to run", func(ctx context.Context) error {
-				if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
-					return err
-				}
-				switch m.Status.Phase {
-				case v1.MigrationTargetReady, v1.MigrationRunning, v1.MigrationSucceeded, v1.MigrationFailed:
-					return nil
-				}
-				return fmt.Errorf("it is %s", m.Status.Phase)
-			}))
+			s.awaitMoving(m)
+			killed := time.Now()
 			s.restore(k.kill(s))
 			must(t, refcluster.Await(t.Context(), patience, "the migration to end", func(ctx context.Context) error {
 				if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
@@ -81,6 +75,10 @@ func TestParts_KilledWhileGuestMoves(t *testing.T) {
 				}
 				return nil
 			}))
+			// Its time has whole seconds.
+			if end := m.Status.MigrationState.EndTimestamp; end == nil || end.Time.Before(killed.Truncate(time.Second)) {
+				t.Fatalf("the migration ended at %v, before the %s was killed at %v: nothing is shown", end, k.name, killed)
+			}
 			s.awaitRunning("")
 			s.beats(s.vmi.Status.NodeName, 3)
 			s.unbroken()
@@ -142,26 +140,6 @@ func (s *scene) killContainers(app, on string) func(context.Context) error {
 		s.Fatalf("no Pod of %s on %q", app, on)
 	}
 	return nil
-}
-
-// TestUpgrade_RollsWhileGuestsRun: Deployment and DaemonSet are replaced, Pod by Pod, while a guest runs and another moves.
-func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
-	still, moving := boot(t, newGuest("still")), boot(t, newGuest("moving"))
-	out, err := kubectl("-n", "virtloom-system", "rollout", "restart", "deployment/virtloom-controller")
-	if err == nil {
-		out, err = kubectl("-n", "virtloom-node", "rollout", "restart", "daemonset/virtloom-node")
-	}
-	if err != nil {
-		t.Fatalf("restart: %v\n%s", err, out)
-	}
-	moving.migrate()
-	moving.restore(nil)
-	for _, s := range []*scene{still, moving} {
-		s.awaitRunning(s.vmi.Status.NodeName)
-		s.beats("", 5)
-		s.migrate()
-		s.unbroken()
-	}
 }
 
 // TestLauncher_Killed: a guest whose launcher is killed fails, and its Pod does not run on.
