@@ -48,6 +48,9 @@ drains() { long 30m ./migration/migrationsim -run '^TestDrain_NearLowerBound$' -
 roundtrips() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -roundtrips 50; }
 launchers() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -launchers -roundtrips 50; }
 
+# Probes that fail on real nodes.
+networks() { long 60m ./refdaemon/e2e/pods -run '^TestProbes_Failing$' -networks; }
+
 # Aborts, cut links and kills at every step of a live migration.
 migrations() {
   long 180m ./refdaemon/e2e -full \
@@ -69,7 +72,7 @@ fuzz() { hack/fuzz.sh 5m; }
 # Release and images, made twice, are the same byte by byte.
 reproducible() { hack/verify-release.sh; }
 
-jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips launchers migrations soak soakreal documents fuzz reproducible)
+jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips launchers networks migrations soak soakreal documents fuzz reproducible)
 
 main() {
   local only=$1 job begin log failed=() count=0
