@@ -52,7 +52,7 @@ type Pods struct {
 	Node string
 	// User and Group may open the tap device (KubeVirt: 107, qemu).
 	User, Group int
-	// Records is the directory of the records of binding bridge, one per VMI, which nobody in a Pod can
+	// Records is the directory of the records of binding bridge, one per VMI, which no container can
 	// write. Defaults to DefaultRecords.
 	Records string
 }
