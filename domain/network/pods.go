@@ -175,8 +175,7 @@ func cardsOf(vmi *v1.VirtualMachineInstance) ([]card, error) {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		in := &vmi.Spec.Domain.Devices.Interfaces[i]
 		n, known := networks[in.Name]
-		// These have no tap device, or are refused by the conversion.
-		if !known || in.State == v1.InterfaceStateAbsent || in.SRIOV != nil || in.PasstBinding != nil || in.Binding != nil {
+		if !known || elsewhere(in) {
 			continue
 		}
 		if err := supported(vmi, i, n); err != nil {
@@ -197,6 +196,11 @@ func cardsOf(vmi *v1.VirtualMachineInstance) ([]card, error) {
 		out = append(out, *c)
 	}
 	return out, nil
+}
+
+// elsewhere reports whether an interface has no tap device, or is refused by the conversion.
+func elsewhere(in *v1.Interface) bool {
+	return in.State == v1.InterfaceStateAbsent || in.SRIOV != nil || in.PasstBinding != nil || in.Binding != nil
 }
 
 // primaryOf reports whether a network is that of the Pod's address.
@@ -222,32 +226,16 @@ func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
 	in, of := &vmi.Spec.Domain.Devices.Interfaces[i], &vmi.Spec.Networks[n]
 	field := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
 	c := &card{network: in.Name, bridged: in.Bridge != nil, index: n, names: namesOf(of)}
-	address := cmp.Or(in.MacAddress, arrived(vmi, in.Name))
-	if address == "" && !c.bridged {
-		address = convert.MAC(vmi.UID, in.Name)
-	}
-	for i := range vmi.Spec.Networks[:n+1] {
-		if !primaryOf(&vmi.Spec.Networks[i]) {
-			c.place++
-		}
-	}
+	c.count(vmi.Spec.Networks[:n+1])
 	var err error
-	if address != "" {
-		if c.mac, err = net.ParseMAC(address); err != nil || len(c.mac) != 6 {
-			return nil, defect(vmi, field+".macAddress", fmt.Sprintf("Invalid value: %.40q is not a MAC address", address), "use the form 02:00:00:12:34:56", domain.ErrInvalid)
-		}
+	if c.mac, err = macOf(vmi, in, field); err != nil {
+		return nil, err
 	}
 	if c.ports, err = portsOf(in); err != nil {
 		return nil, defect(vmi, field+".ports", err.Error(), "use numbers from 1 to 65535 and TCP or UDP; ports in a row, and portRanges, count as one", domain.ErrInvalid)
 	}
-	if !c.bridged {
-		at := fmt.Sprintf("spec.networks[%d].pod.", n)
-		if c.v4, err = newSubnet(vmi, at+"vmNetworkCIDR", of.Pod.VMNetworkCIDR, defaultIPv4); err != nil {
-			return nil, err
-		}
-		if c.v6, err = newSubnet(vmi, at+"vmIPv6NetworkCIDR", of.Pod.VMIPv6NetworkCIDR, defaultIPv6); err != nil {
-			return nil, err
-		}
+	if err := c.subnetsOf(vmi, n); err != nil {
+		return nil, err
 	}
 	devices := &vmi.Spec.Domain.Devices
 	virtio := in.Model == "" || in.Model == xmlspec.BusVirtio
@@ -255,6 +243,46 @@ func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
 	c.multiqueue = virtio && devices.NetworkInterfaceMultiQueue != nil && *devices.NetworkInterfaceMultiQueue &&
 		xmlspec.TopologyOf(&vmi.Spec.Domain).Count() > 1
 	return c, nil
+}
+
+// count notes the place of the last of these networks among the secondary ones.
+func (c *card) count(networks []v1.Network) {
+	for i := range networks {
+		if !primaryOf(&networks[i]) {
+			c.place++
+		}
+	}
+}
+
+// subnetsOf sets the networks between the guest and its gateway, if it has one of its own.
+func (c *card) subnetsOf(vmi *v1.VirtualMachineInstance, n int) (err error) {
+	if c.bridged {
+		return nil
+	}
+	pod, at := vmi.Spec.Networks[n].Pod, fmt.Sprintf("spec.networks[%d].pod.", n)
+	if c.v4, err = newSubnet(vmi, at+"vmNetworkCIDR", pod.VMNetworkCIDR, defaultIPv4); err == nil {
+		c.v6, err = newSubnet(vmi, at+"vmIPv6NetworkCIDR", pod.VMIPv6NetworkCIDR, defaultIPv6)
+	}
+	return err
+}
+
+// macOf returns the hardware address of the guest, nil if it is that of the Pod's link.
+func macOf(vmi *v1.VirtualMachineInstance, in *v1.Interface, field string) (net.HardwareAddr, error) {
+	address := in.MacAddress
+	switch {
+	case address != "":
+	case in.Bridge == nil:
+		address = convert.MAC(vmi.UID, in.Name)
+	default:
+		if address = arrived(vmi, in.Name); address == "" {
+			return nil, nil
+		}
+	}
+	mac, err := net.ParseMAC(address)
+	if err != nil || len(mac) != 6 {
+		return nil, defect(vmi, field+".macAddress", fmt.Sprintf("Invalid value: %.40q is not a MAC address", address), "use the form 02:00:00:12:34:56", domain.ErrInvalid)
+	}
+	return mac, nil
 }
 
 // arrived returns the hardware address that the guest has from the Pod that it comes from.

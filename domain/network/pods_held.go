@@ -164,10 +164,24 @@ func (p pod) read(link netlink.Link, h *held) error {
 		}
 		h.Routes = append(h.Routes, one)
 	}
+	if h.Addresses, err = p.addressesOf(link, direct); err != nil {
+		return err
+	}
+	if len(h.Routes) > dhcp.MaxRoutes || len(h.Addresses) > maxAddresses {
+		return fmt.Errorf("it has more than %d routes or %d addresses: %w", dhcp.MaxRoutes, maxAddresses, domain.ErrUnsupported)
+	}
+	h.Routes = ordered(h.Routes)
+	return nil
+}
+
+// addressesOf returns the addresses of a link. Where the network itself is not at the link, the guest must
+// not look for it there.
+func (p pod) addressesOf(link netlink.Link, direct map[netip.Prefix]bool) ([]netip.Prefix, error) {
+	var out []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		list, err := p.AddrList(link, family)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, a := range list {
 			ip, ok := netip.AddrFromSlice(a.IP)
@@ -176,18 +190,13 @@ func (p pod) read(link netlink.Link, h *held) error {
 			}
 			bits, _ := a.Mask.Size()
 			prefix := netip.PrefixFrom(ip, bits)
-			// Where the network itself is not at the link, the guest must not look for it there.
 			if ip.Is4() && !direct[prefix.Masked()] {
 				prefix = netip.PrefixFrom(ip, ip.BitLen())
 			}
-			h.Addresses = append(h.Addresses, prefix)
+			out = append(out, prefix)
 		}
 	}
-	if len(h.Routes) > dhcp.MaxRoutes || len(h.Addresses) > maxAddresses {
-		return fmt.Errorf("it has more than %d routes or %d addresses: %w", dhcp.MaxRoutes, maxAddresses, domain.ErrUnsupported)
-	}
-	h.Routes = ordered(h.Routes)
-	return nil
+	return out, nil
 }
 
 // ordered returns the routes without a gateway before those with one.

@@ -110,7 +110,7 @@ func parse(args []string) (question, error) {
 // execute runs the program in the guest and waits for its end.
 func (q question) execute(ctx context.Context, agent domain.GuestAgent, out io.Writer) (int, error) {
 	var begun struct{ PID int }
-	err := ask(ctx, agent, q.domain, "guest-exec", map[string]any{"path": q.command, "arg": append([]string{}, q.arguments...), "capture-output": true}, &begun)
+	err := q.ask(ctx, agent, "guest-exec", map[string]any{"path": q.command, "arg": append([]string{}, q.arguments...), "capture-output": true}, &begun)
 	if err != nil {
 		return 1, err
 	}
@@ -122,7 +122,7 @@ func (q question) execute(ctx context.Context, agent domain.GuestAgent, out io.W
 			Out      string `json:"out-data"`
 			Err      string `json:"err-data"`
 		}
-		if err := ask(ctx, agent, q.domain, "guest-exec-status", map[string]any{"pid": begun.PID}, &status); err != nil {
+		if err := q.ask(ctx, agent, "guest-exec-status", map[string]any{"pid": begun.PID}, &status); err != nil {
 			return 1, err
 		}
 		if status.Exited {
@@ -157,12 +157,12 @@ func show(out io.Writer, parts ...string) {
 }
 
 // ask calls the guest agent and reads its answer.
-func ask(ctx context.Context, agent domain.GuestAgent, name, command string, arguments map[string]any, into any) error {
+func (q question) ask(ctx context.Context, agent domain.GuestAgent, command string, arguments map[string]any, into any) error {
 	raw, err := json.Marshal(map[string]any{"execute": command, "arguments": arguments})
 	if err != nil {
 		return err
 	}
-	answer, err := agent.AgentCommand(ctx, name, string(raw))
+	answer, err := agent.AgentCommand(ctx, q.domain, string(raw))
 	if err != nil {
 		return err
 	}

@@ -63,16 +63,7 @@ func bridges() ([]bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	guests, holders := map[int]string{}, map[string]netlink.Link{}
-	for _, l := range links {
-		a := l.Attrs()
-		if name, holds := strings.CutPrefix(a.Alias, holderPrefix); holds {
-			holders[name] = l
-		}
-		if mac, err := net.ParseMAC(strings.TrimPrefix(a.Alias, aliasPrefix)); err == nil && strings.HasPrefix(a.Alias, aliasPrefix) {
-			guests[a.MasterIndex] = mac.String()
-		}
-	}
+	guests, holders := marked(links)
 	var out []bridge
 	for _, l := range links {
 		a := l.Attrs()
@@ -93,6 +84,22 @@ func bridges() ([]bridge, error) {
 	}
 	slices.SortFunc(out, func(a, b bridge) int { return cmp.Compare(a.index, b.index) })
 	return out, nil
+}
+
+// marked returns the hardware addresses of guests by the index of their bridge, and the links that hold an
+// address by its name.
+func marked(links []netlink.Link) (guests map[int]string, holders map[string]netlink.Link) {
+	guests, holders = map[int]string{}, map[string]netlink.Link{}
+	for _, l := range links {
+		a := l.Attrs()
+		if name, holds := strings.CutPrefix(a.Alias, holderPrefix); holds {
+			holders[name] = l
+		}
+		if mac, err := net.ParseMAC(strings.TrimPrefix(a.Alias, aliasPrefix)); err == nil && strings.HasPrefix(a.Alias, aliasPrefix) {
+			guests[a.MasterIndex] = mac.String()
+		}
+	}
+	return guests, holders
 }
 
 // gateways reads the addresses of the bridge, which are those of the guest's gateway.
