@@ -9,7 +9,7 @@ common='^(etc/(passwd|group|nsswitch\.conf)|var/run|usr/bin/refdaemon|usr/share/
 # Further content of the agent's image: qemu-img, libraries with their dynamic linker, and the licences of their packages.
 agents='^(usr/bin/qemu-img|(usr/)?lib(64)?/([^/]*/)*[^/]*\.so(\.[0-9.]+)?|usr/share/doc/([^/]+/copyright|virtloom/packages))$'
 # Further content of the launcher's: programs, firmware, and libvirt's data.
-launchers='^(usr/s?bin/(virt-launcher(-monitor)?|container-disk|virt-tail|cp|libvirtd|qemu-system-x86_64|swtpm(_ioctl|_setup|_localca|_cert)?|certtool|passt(\.avx2)?)'
+launchers='^(usr/s?bin/(virt-launcher(-monitor)?|container-disk|virt-tail|virt-probe|cp|libvirtd|qemu-system-x86_64|swtpm(_ioctl|_setup|_localca|_cert)?|certtool|passt(\.avx2)?)'
 launchers+='|bin/(ba)?sh|etc/libvirt/qemu\.conf|usr/share/(qemu|seabios|OVMF)/[^/]+\.(bin|fd)|usr/share/qemu/firmware/[^/]+\.json|usr/lib/ipxe/qemu/[^/]+\.rom'
 launchers+='|usr/share/libvirt/cpu_map/[^/]+\.xml)$'
 
@@ -100,8 +100,11 @@ main() {
   content launcher "$from/launcher" "$common" "$agents" "$launchers"
   linking node "$from/node"
   linking launcher "$from/launcher"
+  # What runs in containers of little memory is small.
   for name in container-disk virt-tail; do
     [ "$(stat -c %s "$from/launcher/usr/bin/$name")" -lt 2097152 ] || die "$name is larger than 2 MiB"
+  done
+  for name in container-disk virt-tail virt-probe; do
     ! readelf -l "$from/launcher/usr/bin/$name" | grep -q interpreter || die "$name is not static: it runs where there is no C library"
   done
   if [ "$(id -u)" -ne 0 ]; then

@@ -111,6 +111,7 @@ launcher() {
   ln -s refdaemon "$root/usr/bin/virt-launcher-monitor"
   CGO_ENABLED=0 static_build "$root/usr/bin/container-disk" ./refdaemon/containerdisk
   CGO_ENABLED=0 static_build "$root/usr/bin/virt-tail" ./refdaemon/virttail
+  CGO_ENABLED=0 static_build "$root/usr/bin/virt-probe" ./refdaemon/virtprobe
   wanted=$(client; emulation; modules)
   mapfile -t wanted <<<"$wanted"
   take 755 "$root" "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}")

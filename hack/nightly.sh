@@ -50,6 +50,12 @@ roundtrips() {
   long 120m ./refdaemon/e2e/pods -run '^TestMigration_RoundTrips$' -rounds 50
 }
 
+# Probes that fail on real nodes, and an upgrade while ten guests run.
+pods() {
+  hack/image.sh
+  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun)$' -networks -guests 10
+}
+
 # Aborts, cut links and kills at every step of a live migration.
 migrations() {
   long 180m ./refdaemon/e2e -full \
@@ -71,7 +77,7 @@ fuzz() { hack/fuzz.sh 5m; }
 # Release and images, made twice, are the same byte by byte.
 reproducible() { hack/verify-release.sh; }
 
-jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips migrations soak soakreal documents fuzz reproducible)
+jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips pods migrations soak soakreal documents fuzz reproducible)
 
 main() {
   local only=$1 job begin log failed=() count=0

@@ -60,7 +60,7 @@ func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims doma
 	// A bridge that is named is one in the network that all launchers share with the node, to which
 	// their hypervisors connect; Pods of a kubelet have none.
 	if o.config.HostBridge() == "" {
-		w.Networks = network.Pods{PID: c.PID, User: qemuUser, Group: qemuUser}
+		w.Networks = network.Pods{PID: c.PID, User: qemuUser, Group: qemuUser, Records: filepath.Join(o.config.StateDir, "pod-networks")}
 	}
 	if o.config.Cgroups == "" {
 		return nil

@@ -9,6 +9,8 @@
 //	cluster ──── eth0 10.244.1.7 ──▶ DNAT ──▶ k6t-eth0 10.0.2.1 ──── tap0 ──── guest 10.0.2.2
 //	                             ◀── masquerade ◀──
 //
+// With binding bridge it gives the Pod's link itself to the guest, with its address.
+//
 // [Bridges] is for VMIs in the libvirt of the node: it checks that the bridges exist, and creates tap
 // devices on them where the hypervisor cannot do so itself. Each setup is recorded when it begins
 // and when it is done. A setup that was begun and not completed, because the agent ended in between,

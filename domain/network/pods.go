@@ -5,6 +5,8 @@ package network
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +18,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
+	"github.com/virtloom/virtloom/internal/durable"
 )
 
 // KubeVirt's names and addresses in the network namespace of a Pod. All names are constants: no
@@ -37,9 +40,9 @@ var bridgeMAC = net.HardwareAddr{2, 0, 0, 0, 0, 0}
 // addresses. It changes no other namespace, above all not that of the node. The guest gets its
 // address from package dhcp, in the launcher.
 //
-// There are no records: Prepare compares the namespace with what it has to be and completes it,
-// whatever has happened before. It is idempotent, does not disturb a running guest, and is safe for
-// concurrent use for different VMIs.
+// Prepare compares the namespace with what it has to be and completes it, whatever has happened
+// before: it is idempotent, does not disturb a running guest, and is safe for concurrent use for
+// different VMIs. Only binding bridge needs a record, of the link that the guest gets.
 type Pods struct {
 	// PID returns a process of the VMI's launcher, which must be connected, as
 	// launcher.Connector.PID does.
@@ -49,12 +52,25 @@ type Pods struct {
 	Node string
 	// User and Group may open the tap device (KubeVirt: 107, qemu).
 	User, Group int
+	// Records is the directory of the records of binding bridge, one per VMI, which no container can
+	// write. Defaults to DefaultRecords.
+	Records string
+}
+
+// names are those of the links of an interface in its Pod.
+type names struct {
+	link, nic, bridge, tap string
 }
 
 // card is the desired setup of an interface.
 type card struct {
-	mac        net.HardwareAddr
-	ports      []portRange // none: all
+	network    string
+	names      names
+	bridged    bool
+	index      int              // among the networks
+	place      int              // among the secondary ones, from 1
+	mac        net.HardwareAddr // nil: that of the Pod's link
+	ports      []portRange      // none: all
 	multiqueue bool
 	v4, v6     subnet
 }
@@ -66,18 +82,18 @@ type subnet struct {
 	field          string // of the object
 }
 
-// Prepare connects the VMI's interface with binding masquerade to the network of its Pod, and
-// returns it as a link with the Pod's addresses and MTU. Until the launcher is connected and the
-// Pod has an address, the error wraps [domain.ErrNotReady]. Interfaces of other bindings that would
-// need a tap device, and of other networks, are a [convert.Error] that wraps
+// Prepare connects the VMI's interfaces to the networks of its Pod, and returns them as links with the
+// Pod's addresses and MTU: with binding masquerade to that of the Pod, with binding bridge to others as
+// well. Until the launcher is connected and the Pod has its links and an address, the error wraps
+// [domain.ErrNotReady]. What is not supported is a [convert.Error] that wraps
 // [domain.ErrUnsupported].
 func (p Pods) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]convert.Link, error) {
 	if err := checkUID(vmi.UID); err != nil {
 		return nil, err
 	}
 	links := map[string]convert.Link{}
-	name, c, err := cardOf(vmi)
-	if err != nil || c == nil {
+	cards, err := cardsOf(vmi)
+	if err != nil || len(cards) == 0 {
 		return links, err
 	}
 	ns, err := p.namespace(vmi)
@@ -85,23 +101,61 @@ func (p Pods) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[
 		return nil, err
 	}
 	defer ns.Close()
-	var link convert.Link
-	err = within(ns, func() (err error) {
-		link, err = connect(ctx, *c, p.User, p.Group)
-		return err
-	})
-	if errors.Is(err, domain.ErrNotReady) {
-		return nil, fmt.Errorf("waiting for network %q: %w", name, err)
+	for _, c := range cards {
+		var link convert.Link
+		err := within(ns, func() (err error) {
+			link, err = p.prepare(ctx, vmi, c)
+			return err
+		})
+		if errors.Is(err, domain.ErrNotReady) {
+			return nil, fmt.Errorf("waiting for network %q: %w", c.network, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("network %q in the Pod: %w", c.network, err)
+		}
+		links[c.network] = link
 	}
-	if err != nil {
-		return nil, fmt.Errorf("network %q in the Pod: %w", name, err)
-	}
-	links[name] = link
 	return links, nil
 }
 
+// prepare sets up one interface in the network namespace of this thread.
+func (p Pods) prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, c card) (convert.Link, error) {
+	in, err := p.open(c)
+	if err != nil {
+		return convert.Link{}, err
+	}
+	defer in.Close()
+	if !c.bridged {
+		return in.connect(ctx)
+	}
+	if err := in.ordinal(); err != nil {
+		return convert.Link{}, err
+	}
+	had, err := in.remembered(p.records(), vmi.UID, c.network)
+	if err != nil {
+		return convert.Link{}, err
+	}
+	own, err := net.ParseMAC(had.MAC)
+	if err != nil {
+		return convert.Link{}, err
+	}
+	if in.mac == nil {
+		in.mac = own
+	}
+	link, err := bridged{pod: in, had: had, ctx: ctx}.connect()
+	link.MAC = in.mac.String()
+	return link, err
+}
+
+func (p Pods) records() records { return records{cmp.Or(p.Records, DefaultRecords)} }
+
 // Release forgets the VMI: what was set up ends with the network namespace of its Pod.
-func (Pods) Release(_ context.Context, uid types.UID) error { return checkUID(uid) }
+func (p Pods) Release(_ context.Context, uid types.UID) error {
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	return durable.Remove(p.records().path(uid))
+}
 
 // defect is an error about a field of the VMI.
 func defect(vmi *v1.VirtualMachineInstance, field, reason, remedy string, cause error) error {
@@ -110,48 +164,57 @@ func defect(vmi *v1.VirtualMachineInstance, field, reason, remedy string, cause 
 	}
 }
 
-// cardOf returns the interface to set up and the name of its network; nil if there is none.
-func cardOf(vmi *v1.VirtualMachineInstance) (name string, c *card, err error) {
+// cardsOf returns the interfaces to set up.
+func cardsOf(vmi *v1.VirtualMachineInstance) ([]card, error) {
 	networks := map[string]int{}
 	for i, n := range vmi.Spec.Networks {
 		networks[n.Name] = i
 	}
+	var out []card
+	primary := false
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		in := &vmi.Spec.Domain.Devices.Interfaces[i]
 		n, known := networks[in.Name]
-		// These have no tap device, or are refused by the conversion.
-		if !known || in.State == v1.InterfaceStateAbsent || in.SRIOV != nil || in.PasstBinding != nil || in.Binding != nil {
+		if !known || elsewhere(in) {
 			continue
 		}
 		if err := supported(vmi, i, n); err != nil {
-			return "", nil, err
+			return nil, err
 		}
-		if in.Masquerade == nil {
+		if in.Masquerade == nil && in.Bridge == nil {
 			continue // without a binding, which the conversion refuses
 		}
-		if c != nil {
-			return "", nil, defect(vmi, fmt.Sprintf("spec.networks[%d].pod", n), "the Pod has one network only", "remove this network and its interface", domain.ErrInvalid)
+		first := primaryOf(&vmi.Spec.Networks[n])
+		if first && primary {
+			return nil, defect(vmi, fmt.Sprintf("spec.networks[%d].pod", n), "the Pod has one network only", "remove this network and its interface", domain.ErrInvalid)
 		}
-		if c, err = newCard(vmi, i, n); err != nil {
-			return "", nil, err
+		primary = primary || first
+		c, err := newCard(vmi, i, n)
+		if err != nil {
+			return nil, err
 		}
-		name = in.Name
+		out = append(out, *c)
 	}
-	return name, c, nil
+	return out, nil
 }
+
+// elsewhere reports whether an interface has no tap device, or is refused by the conversion.
+func elsewhere(in *v1.Interface) bool {
+	return in.State == v1.InterfaceStateAbsent || in.SRIOV != nil || in.PasstBinding != nil || in.Binding != nil
+}
+
+// primaryOf reports whether a network is that of the Pod's address.
+func primaryOf(n *v1.Network) bool { return n.Pod != nil || n.Multus != nil && n.Multus.Default }
 
 // supported reports what an interface asks for that a Pod's network does not have here.
 func supported(vmi *v1.VirtualMachineInstance, i, n int) error {
 	in, of := &vmi.Spec.Domain.Devices.Interfaces[i], &vmi.Spec.Networks[n]
 	field, network := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i), fmt.Sprintf("spec.networks[%d]", n)
-	const remedy = "use the Pod network with masquerade"
 	switch {
-	case of.Multus != nil:
-		return defect(vmi, network+".multus", "secondary networks are not supported yet", remedy, domain.ErrUnsupported)
-	case of.Pod == nil:
-		return defect(vmi, network, "only the Pod network is supported", remedy, domain.ErrUnsupported)
-	case in.Bridge != nil:
-		return defect(vmi, field+".bridge", "binding bridge is not supported yet in launcher Pods", "use masquerade", domain.ErrUnsupported)
+	case of.Pod == nil && of.Multus == nil:
+		return defect(vmi, network, "only the Pod network and those of multus are supported", "use one of these", domain.ErrUnsupported)
+	case in.Masquerade != nil && of.Pod == nil:
+		return defect(vmi, network+".multus", "binding masquerade is for the Pod network", "use bridge", domain.ErrUnsupported)
 	}
 	if o := in.DHCPOptions; o != nil && (o.BootFileName != "" || o.TFTPServerName != "" || len(o.NTPServers)+len(o.PrivateOptions) > 0) {
 		return defect(vmi, field+".dhcpOptions", "options of DHCP are not supported yet", "remove them", domain.ErrUnsupported)
@@ -160,25 +223,18 @@ func supported(vmi *v1.VirtualMachineInstance, i, n int) error {
 }
 
 func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
-	in, pod := &vmi.Spec.Domain.Devices.Interfaces[i], vmi.Spec.Networks[n].Pod
+	in, of := &vmi.Spec.Domain.Devices.Interfaces[i], &vmi.Spec.Networks[n]
 	field := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
-	address := in.MacAddress
-	if address == "" {
-		address = convert.MAC(vmi.UID, in.Name)
+	c := &card{network: in.Name, bridged: in.Bridge != nil, index: n, names: namesOf(of)}
+	c.count(vmi.Spec.Networks[:n+1])
+	var err error
+	if c.mac, err = macOf(vmi, in, field); err != nil {
+		return nil, err
 	}
-	mac, err := net.ParseMAC(address)
-	if err != nil || len(mac) != 6 {
-		return nil, defect(vmi, field+".macAddress", fmt.Sprintf("Invalid value: %.40q is not a MAC address", address), "use the form 02:00:00:12:34:56", domain.ErrInvalid)
-	}
-	c := &card{mac: mac}
 	if c.ports, err = portsOf(in); err != nil {
 		return nil, defect(vmi, field+".ports", err.Error(), "use numbers from 1 to 65535 and TCP or UDP; ports in a row, and portRanges, count as one", domain.ErrInvalid)
 	}
-	at := fmt.Sprintf("spec.networks[%d].pod.", n)
-	if c.v4, err = newSubnet(vmi, at+"vmNetworkCIDR", pod.VMNetworkCIDR, defaultIPv4); err != nil {
-		return nil, err
-	}
-	if c.v6, err = newSubnet(vmi, at+"vmIPv6NetworkCIDR", pod.VMIPv6NetworkCIDR, defaultIPv6); err != nil {
+	if err := c.subnetsOf(vmi, n); err != nil {
 		return nil, err
 	}
 	devices := &vmi.Spec.Domain.Devices
@@ -187,6 +243,69 @@ func newCard(vmi *v1.VirtualMachineInstance, i, n int) (*card, error) {
 	c.multiqueue = virtio && devices.NetworkInterfaceMultiQueue != nil && *devices.NetworkInterfaceMultiQueue &&
 		xmlspec.TopologyOf(&vmi.Spec.Domain).Count() > 1
 	return c, nil
+}
+
+// count notes the place of the last of these networks among the secondary ones.
+func (c *card) count(networks []v1.Network) {
+	for i := range networks {
+		if !primaryOf(&networks[i]) {
+			c.place++
+		}
+	}
+}
+
+// subnetsOf sets the networks between the guest and its gateway, if it has one of its own.
+func (c *card) subnetsOf(vmi *v1.VirtualMachineInstance, n int) (err error) {
+	if c.bridged {
+		return nil
+	}
+	pod, at := vmi.Spec.Networks[n].Pod, fmt.Sprintf("spec.networks[%d].pod.", n)
+	if c.v4, err = newSubnet(vmi, at+"vmNetworkCIDR", pod.VMNetworkCIDR, defaultIPv4); err == nil {
+		c.v6, err = newSubnet(vmi, at+"vmIPv6NetworkCIDR", pod.VMIPv6NetworkCIDR, defaultIPv6)
+	}
+	return err
+}
+
+// macOf returns the hardware address of the guest, nil if it is that of the Pod's link.
+func macOf(vmi *v1.VirtualMachineInstance, in *v1.Interface, field string) (net.HardwareAddr, error) {
+	address := in.MacAddress
+	switch {
+	case address != "":
+	case in.Bridge == nil:
+		address = convert.MAC(vmi.UID, in.Name)
+	default:
+		if address = arrived(vmi, in.Name); address == "" {
+			return nil, nil
+		}
+	}
+	mac, err := net.ParseMAC(address)
+	if err != nil || len(mac) != 6 {
+		return nil, defect(vmi, field+".macAddress", fmt.Sprintf("Invalid value: %.40q is not a MAC address", address), "use the form 02:00:00:12:34:56", domain.ErrInvalid)
+	}
+	return mac, nil
+}
+
+// arrived returns the hardware address that the guest has from the Pod that it comes from.
+func arrived(vmi *v1.VirtualMachineInstance, name string) string {
+	if m := vmi.Status.MigrationState; m == nil || m.SourcePod == "" {
+		return ""
+	}
+	for _, s := range vmi.Status.Interfaces {
+		if s.Name == name {
+			return s.MAC
+		}
+	}
+	return ""
+}
+
+// namesOf returns KubeVirt's names of the links of a network.
+func namesOf(n *v1.Network) names {
+	if primaryOf(n) {
+		return names{link: podLink, nic: podLink + "-nic", bridge: podBridge, tap: podTap}
+	}
+	sum := sha256.Sum256([]byte(n.Name))
+	hash := hex.EncodeToString(sum[:])[:11]
+	return names{link: "pod" + hash, nic: hash + "-nic", bridge: "k6t-" + hash, tap: "tap" + hash}
 }
 
 // newSubnet returns the network of a field. The standard one has its family.

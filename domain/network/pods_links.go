@@ -3,7 +3,6 @@
 package network
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,19 +39,23 @@ type uplink struct {
 	ips []netip.Addr // IPv4 before IPv6
 }
 
-// connect sets up the network namespace of this thread: link, gateway, tap device, rules. Each step
-// changes only what is not as it has to be, so it may have been interrupted anywhere. What the guest
-// is reached by comes last.
-func connect(ctx context.Context, c card, user, group int) (convert.Link, error) {
+// open returns the network namespace of this thread.
+func (p Pods) open(c card) (pod, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return convert.Link{}, err
+		return pod{}, err
 	}
-	defer handle.Close()
 	if err := handle.SetSocketTimeout(netlinkTimeout); err != nil {
-		return convert.Link{}, err
+		handle.Close()
+		return pod{}, err
 	}
-	p := pod{Handle: handle, card: c, user: user, group: group}
+	return pod{Handle: handle, card: c, user: p.User, group: p.Group}, nil
+}
+
+// connect sets up link, gateway, tap device and rules of binding masquerade. Each step
+// changes only what is not as it has to be, so it may have been interrupted anywhere. What the guest
+// is reached by comes last.
+func (p pod) connect(ctx context.Context) (convert.Link, error) {
 	up, err := p.uplink()
 	if err != nil {
 		return convert.Link{}, err
@@ -157,24 +160,9 @@ func (p pod) find(name, kind string, fits func(netlink.Link) bool) (netlink.Link
 
 // bridge makes the bridge of the guest's gateway.
 func (p pod) bridge(u uplink) error {
-	link, err := p.find(podBridge, "bridge", func(netlink.Link) bool { return true })
+	link, err := p.made(podBridge, u, bridgeMAC)
 	if err != nil {
 		return err
-	}
-	if link == nil {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = podBridge, u.mtu, bridgeMAC
-		if err := p.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			return fmt.Errorf("creating bridge %s: %w", podBridge, err)
-		}
-		if link, err = p.LinkByName(podBridge); err != nil {
-			return fmt.Errorf("bridge %s: %w", podBridge, err)
-		}
-	}
-	if !bytes.Equal(link.Attrs().HardwareAddr, bridgeMAC) {
-		if err := p.LinkSetHardwareAddr(link, bridgeMAC); err != nil {
-			return fmt.Errorf("hardware address of bridge %s: %w", podBridge, err)
-		}
 	}
 	return errors.Join(p.fill(link, u), p.raise(link))
 }
@@ -215,28 +203,15 @@ func (p pod) addresses(u uplink) error {
 			}
 		}
 	}
-	if err := p.strip(link, want); err != nil {
-		return err
-	}
-	for prefix := range want {
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}}
-		if prefix.Addr().Is6() {
-			// No other host is there to have it, and without a guest the check would not end.
-			a.Flags = unix.IFA_F_NODAD
-		}
-		if err := p.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("address %s of bridge %s: %w", prefix, podBridge, err)
-		}
-	}
-	return nil
+	return p.complete(link, want)
 }
 
-// strip removes other addresses of the bridge than the wanted ones, and takes those that it has from
+// strip removes other addresses of a link than the wanted ones, and takes those that it has from
 // these.
 func (p pod) strip(link netlink.Link, want map[netip.Prefix]bool) error {
 	have, err := p.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("addresses of bridge %s: %w", podBridge, err)
+		return fmt.Errorf("addresses of link %s: %w", link.Attrs().Name, err)
 	}
 	for _, a := range have {
 		ip, _ := netip.AddrFromSlice(a.IP)
@@ -246,7 +221,7 @@ func (p pod) strip(link netlink.Link, want map[netip.Prefix]bool) error {
 			continue
 		}
 		if err := p.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("removing address %s of bridge %s: %w", a.IPNet, podBridge, err)
+			return fmt.Errorf("removing address %s of link %s: %w", a.IPNet, link.Attrs().Name, err)
 		}
 	}
 	return nil
@@ -267,6 +242,11 @@ func (p pod) sysctls(u uplink) error {
 			return err
 		}
 	}
+	return p.common()
+}
+
+// common sets the parameters for every binding.
+func (p pod) common() error {
 	// Where the node translates frames of bridges as well, what a guest sends to itself would never
 	// be routed, and be lost. Without that module there is no such parameter.
 	for _, name := range []string{"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"} {
@@ -298,39 +278,44 @@ func sysctl(name, value string) error {
 
 // tap makes the tap device of the guest. One that is in use is left alone: the guest runs.
 func (p pod) tap(u uplink) error {
-	link, err := p.find(podTap, "tuntap", p.fits)
+	link, err := p.find(p.names.tap, "tuntap", p.fits)
 	if err != nil {
 		return err
 	}
 	if link == nil {
-		w := wish{tap: podTap, multiqueue: p.multiqueue}
+		w := wish{tap: p.names.tap, multiqueue: p.multiqueue}
 		if err := new(space).tap(w, p.user, p.group); err != nil {
-			return fmt.Errorf("creating tap device %s: %w", podTap, err)
+			return fmt.Errorf("creating tap device %s: %w", p.names.tap, err)
 		}
-		if link, err = p.LinkByName(podTap); err != nil {
-			return fmt.Errorf("tap device %s: %w", podTap, err)
+		if link, err = p.LinkByName(p.names.tap); err != nil {
+			return fmt.Errorf("tap device %s: %w", p.names.tap, err)
 		}
 	}
 	// Before the guest can ask for its address.
 	if alias := dhcp.Alias(p.mac); link.Attrs().Alias != alias {
 		if err := p.LinkSetAlias(link, alias); err != nil {
-			return fmt.Errorf("alias of tap device %s: %w", podTap, err)
+			return fmt.Errorf("alias of tap device %s: %w", p.names.tap, err)
 		}
 	}
 	// A bridge takes the least MTU of its links, so that comes before they are attached.
 	if err := p.fill(link, u); err != nil {
 		return err
 	}
-	bridge, err := p.LinkByName(podBridge)
+	return errors.Join(p.join(link), p.raise(link))
+}
+
+// join attaches a link to the bridge.
+func (p pod) join(link netlink.Link) error {
+	bridge, err := p.LinkByName(p.names.bridge)
 	if err != nil {
-		return fmt.Errorf("bridge %s: %w", podBridge, err)
+		return fmt.Errorf("bridge %s: %w", p.names.bridge, err)
 	}
 	if link.Attrs().MasterIndex != bridge.Attrs().Index {
 		if err := p.LinkSetMaster(link, bridge); err != nil {
-			return fmt.Errorf("attaching tap device %s to bridge %s: %w", podTap, podBridge, err)
+			return fmt.Errorf("attaching link %s to bridge %s: %w", link.Attrs().Name, p.names.bridge, err)
 		}
 	}
-	return p.raise(link)
+	return nil
 }
 
 // fits reports whether the hypervisor can use the tap device, or uses it.

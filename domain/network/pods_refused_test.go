@@ -26,13 +26,10 @@ func TestPods_UnsupportedIsNamed(t *testing.T) {
 		field  string
 		is     error
 	}{
-		"multus": {func(vmi *v1.VirtualMachineInstance) {
+		"masquerade, multus": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Networks[0].NetworkSource = v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "blue"}}
 		}, "spec.networks[0].multus", domain.ErrUnsupported},
 		"other network": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks[0].Pod = nil }, "spec.networks[0]", domain.ErrUnsupported},
-		"bridge": {func(vmi *v1.VirtualMachineInstance) {
-			iface(vmi).InterfaceBindingMethod = v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}
-		}, "spec.domain.devices.interfaces[0].bridge", domain.ErrUnsupported},
 		"DHCP options": {func(vmi *v1.VirtualMachineInstance) {
 			iface(vmi).DHCPOptions = &v1.DHCPOptions{NTPServers: []string{"10.0.0.1"}}
 		}, "spec.domain.devices.interfaces[0].dhcpOptions", domain.ErrUnsupported},
@@ -125,7 +122,7 @@ func TestPods_NodeIsRefused(t *testing.T) {
 		"another one":  {[]int{w.pod.pid, w.client.pid}, domain.ErrNotReady},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := network.Pods{Node: node.file, PID: func(*v1.VirtualMachineInstance) (int, error) {
+			p := network.Pods{Node: node.file, Records: t.TempDir(), PID: func(*v1.VirtualMachineInstance) (int, error) {
 				pid := c.pids[0]
 				if len(c.pids) > 1 {
 					c.pids = c.pids[1:]
@@ -158,7 +155,7 @@ func TestPods_NodeIsRefused(t *testing.T) {
 
 func TestPods_WaitsForThePod(t *testing.T) {
 	s := newSpace(t)
-	p := world{pod: s}.pods()
+	p := world{pod: s, records: t.TempDir()}.pods()
 	waits := func(words string) {
 		t.Helper()
 		if _, err := p.Prepare(t.Context(), masquerade()); !errors.Is(err, domain.ErrNotReady) || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), "waiting for network") {

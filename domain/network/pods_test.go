@@ -264,7 +264,7 @@ func TestPods_Repairs(t *testing.T) {
 
 func (s space) again(vmi *v1.VirtualMachineInstance) {
 	s.t.Helper()
-	if _, err := (world{pod: s}).pods().Prepare(s.t.Context(), vmi); err != nil {
+	if _, err := (world{pod: s, records: s.t.TempDir()}).pods().Prepare(s.t.Context(), vmi); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -48,11 +48,14 @@ func (s space) read(name string) string {
 }
 
 // world is a client's Pod and a launcher's Pod on one cable.
-type world struct{ client, pod space }
+type world struct {
+	client, pod space
+	records     string
+}
 
 func newWorld(t *testing.T, six bool) world {
 	t.Helper()
-	w := world{newSpace(t), newSpace(t)}
+	w := world{newSpace(t), newSpace(t), t.TempDir()}
 	w.client.ip("link", "add", "eth0", "mtu", "1450", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(w.pod.pid))
 	w.pod.ip("link", "set", "eth0", "mtu", "1450")
 	for s, addresses := range map[space][]string{w.client: {clientIPv4 + "/24", clientIPv6 + "/64"}, w.pod: {podIPv4 + "/24", podIPv6 + "/64"}} {
@@ -68,7 +71,7 @@ func newWorld(t *testing.T, six bool) world {
 }
 
 func (w world) pods() network.Pods {
-	return network.Pods{User: 107, Group: 107, Node: "/proc/thread-self/ns/net", PID: func(*v1.VirtualMachineInstance) (int, error) { return w.pod.pid, nil }}
+	return network.Pods{User: 107, Group: 107, Records: w.records, Node: "/proc/thread-self/ns/net", PID: func(*v1.VirtualMachineInstance) (int, error) { return w.pod.pid, nil }}
 }
 
 // masquerade is a VMI on the Pod network with these TCP ports.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -21,11 +22,23 @@ const (
 	// bridgePrefix begins the names of the bridges, as KubeVirt's.
 	bridgePrefix = "k6t-"
 	aliasPrefix  = "virtloom guest "
+	holderPrefix = "virtloom address of the guest at "
 )
+
+// Routes is the routing table, which routes nothing, with the routes of a guest that has the Pod's
+// address, at the link that holds it.
+const Routes = 27446
+
+// MaxRoutes bounds these: the option of DHCP has 255 bytes, a route at most nine.
+const MaxRoutes = 28
 
 // Alias returns the alias of the tap device of a guest with that hardware address, from which the
 // server learns it.
 func Alias(mac net.HardwareAddr) string { return aliasPrefix + mac.String() }
+
+// Holder returns the alias of the link that holds the address of the guest at a bridge, where that
+// is the Pod's own.
+func Holder(bridge string) string { return holderPrefix + bridge }
 
 // bridge is a bridge with a guest.
 type bridge struct {
@@ -33,7 +46,15 @@ type bridge struct {
 	index  int
 	mtu    int
 	guest  string       // its hardware address
-	v4, v6 netip.Prefix // the gateway; the zero prefix for none
+	v4, v6 netip.Prefix // the gateway, or the server's address beside own; the zero prefix for none
+	own    own
+}
+
+// own is what a guest that has the address of the Pod gets. The zero value is that of all others.
+type own struct {
+	address netip.Prefix
+	router  netip.Addr // if the address says how to reach it
+	routes  string     // the option of classless routes
 }
 
 // bridges returns the bridges of this network namespace that are complete.
@@ -42,13 +63,7 @@ func bridges() ([]bridge, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	guests := map[int]string{}
-	for _, l := range links {
-		a := l.Attrs()
-		if mac, err := net.ParseMAC(strings.TrimPrefix(a.Alias, aliasPrefix)); err == nil && strings.HasPrefix(a.Alias, aliasPrefix) {
-			guests[a.MasterIndex] = mac.String()
-		}
-	}
+	guests, holders := marked(links)
 	var out []bridge
 	for _, l := range links {
 		a := l.Attrs()
@@ -57,10 +72,13 @@ func bridges() ([]bridge, error) {
 			continue
 		}
 		b := bridge{name: a.Name, index: a.Index, mtu: a.MTU, guest: guest}
-		for family, to := range map[int]*netip.Prefix{netlink.FAMILY_V4: &b.v4, netlink.FAMILY_V6: &b.v6} {
-			if *to, err = gateway(l, family); err != nil {
-				return nil, err
-			}
+		if holder := holders[a.Name]; holder != nil {
+			err = b.held(l, holder)
+		} else {
+			err = b.gateways(l)
+		}
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, b)
 	}
@@ -68,8 +86,95 @@ func bridges() ([]bridge, error) {
 	return out, nil
 }
 
-// gateway returns the first address of a link with its network.
-func gateway(l netlink.Link, family int) (netip.Prefix, error) {
+// marked returns the hardware addresses of guests by the index of their bridge, and the links that hold an
+// address by its name.
+func marked(links []netlink.Link) (guests map[int]string, holders map[string]netlink.Link) {
+	guests, holders = map[int]string{}, map[string]netlink.Link{}
+	for _, l := range links {
+		a := l.Attrs()
+		if name, holds := strings.CutPrefix(a.Alias, holderPrefix); holds {
+			holders[name] = l
+		}
+		if mac, err := net.ParseMAC(strings.TrimPrefix(a.Alias, aliasPrefix)); err == nil && strings.HasPrefix(a.Alias, aliasPrefix) {
+			guests[a.MasterIndex] = mac.String()
+		}
+	}
+	return guests, holders
+}
+
+// gateways reads the addresses of the bridge, which are those of the guest's gateway.
+func (b *bridge) gateways(l netlink.Link) (err error) {
+	fits := func(p netip.Prefix) bool { return p.Addr().IsGlobalUnicast() && p.Contains(p.Addr().Next()) }
+	if b.v4, err = first(l, netlink.FAMILY_V4, fits); err == nil {
+		b.v6, err = first(l, netlink.FAMILY_V6, fits)
+	}
+	return err
+}
+
+// held reads the address and the routes of the guest from the link that holds them. A guest without
+// an address is not served.
+func (b *bridge) held(l, holder netlink.Link) (err error) {
+	if b.v4, err = first(l, netlink.FAMILY_V4, netip.Prefix.IsValid); err != nil {
+		return err
+	}
+	b.own.address, err = first(holder, netlink.FAMILY_V4, func(p netip.Prefix) bool { return p.Addr().IsGlobalUnicast() })
+	if err != nil {
+		return err
+	}
+	if !b.own.address.IsValid() {
+		b.v4 = netip.Prefix{}
+		return nil
+	}
+	list, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: Routes, LinkIndex: holder.Attrs().Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	if err != nil {
+		return fmt.Errorf("routes of link %s: %w", holder.Attrs().Name, err)
+	}
+	b.own.take(list)
+	return nil
+}
+
+// take adds the routes: those that need no gateway first, since the others may need them. A default route
+// by a gateway on the guest's own network is the router of every client.
+func (l *own) take(list []netlink.Route) {
+	var routes dhcpv4.Routes
+	for _, r := range list[:min(len(list), MaxRoutes)] {
+		dst, gw := r.Dst, r.Gw.To4()
+		if dst == nil {
+			dst = &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+		}
+		if gw == nil {
+			gw = net.IPv4zero.To4()
+		}
+		router, _ := netip.AddrFromSlice(gw)
+		if bits, _ := dst.Mask.Size(); bits == 0 && l.address.Contains(router) {
+			l.router = router
+		}
+		routes = append(routes, &dhcpv4.Route{Dest: dst, Router: gw})
+	}
+	slices.SortStableFunc(routes, func(a, b *dhcpv4.Route) int {
+		one, _ := a.Dest.Mask.Size()
+		other, _ := b.Dest.Mask.Size()
+		return cmp.Or(order(a.Router.IsUnspecified(), b.Router.IsUnspecified()), cmp.Compare(other, one), bytes.Compare(a.Dest.IP, b.Dest.IP))
+	})
+	// One route by the router is what clients make of it anyway.
+	if len(routes) > 1 || len(routes) == 1 && !l.router.IsValid() {
+		l.routes = string(routes.ToBytes())
+	}
+}
+
+// order is that of what comes first and what does not.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// first returns the first address of a link that fits, with its network.
+func first(l netlink.Link, family int, fits func(netip.Prefix) bool) (netip.Prefix, error) {
 	list, err := netlink.AddrList(l, family)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("addresses of link %s: %w", l.Attrs().Name, err)
@@ -77,22 +182,21 @@ func gateway(l netlink.Link, family int) (netip.Prefix, error) {
 	for _, a := range list {
 		ip, ok := netip.AddrFromSlice(bytes.Clone(a.IP))
 		bits, _ := a.Mask.Size()
-		p := netip.PrefixFrom(ip.Unmap(), bits)
-		if ok && p.Addr().IsGlobalUnicast() && p.Contains(p.Addr().Next()) {
+		if p := netip.PrefixFrom(ip.Unmap(), bits); ok && fits(p) {
 			return p, nil
 		}
 	}
 	return netip.Prefix{}, nil
 }
 
-// watch returns a socket that becomes readable when links or addresses of this network namespace
-// change.
+// watch returns a socket that becomes readable when links, addresses or routes of this network
+// namespace change.
 func watch() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("watch links: %w", err)
 	}
-	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR})
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE})
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch links: %w", err)

@@ -57,6 +57,48 @@ func TestServe_RealClient(t *testing.T) {
 	}
 }
 
+// A guest with the address of its Pod gets its routes; those that need no gateway are first.
+func TestServe_HeldAddress(t *testing.T) {
+	for name, c := range map[string]struct{ held, routes, want string }{
+		"the network is at the link": {"10.244.1.7/24", "default via 10.244.1.1", "ip=10.244.1.7 mask=24 router=10.244.1.1 routes= server=169.254.75.10"},
+		"point to point": {"10.244.1.7/32", "default via 10.244.1.1,10.244.1.0/24 via 10.244.1.1,10.244.1.1/32",
+			"ip=10.244.1.7 mask=32 router= routes=10.244.1.1/32 0.0.0.0 10.244.1.0/24 10.244.1.1 0.0.0.0/0 10.244.1.1 server=169.254.75.10"},
+		"one route": {"10.77.0.7/24", "192.0.2.0/24 via 10.77.0.1", "ip=10.77.0.7 mask=24 router= routes=192.0.2.0/24 10.77.0.1 server=169.254.75.10"},
+		"no routes": {"10.77.0.7/24", "", "ip=10.77.0.7 mask=24 router= routes= server=169.254.75.10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t)
+			p.ports("67")
+			lines := p.launcher()
+			p.pod.run("ip", "link", "add", "eth0", "type", "bridge")
+			p.pod.run("ip", "link", "set", "eth0", "up")
+			p.pod.run("ip", "addr", "add", c.held, "dev", "eth0")
+			for r := range strings.SplitSeq(c.routes, ",") {
+				if strings.Contains(r, "via") {
+					r += " onlink"
+				}
+				if r != "" {
+					p.pod.run(append(append([]string{"ip", "route", "add", "table", "27446"}, strings.Fields(r)...), "dev", "eth0")...)
+				}
+			}
+			p.pod.run("ip", "link", "set", "eth0", "alias", dhcp.Holder("k6t-eth0"))
+			p.pod.run("ip", "link", "add", "k6t-eth0", "type", "bridge")
+			p.pod.run("ip", "addr", "add", "169.254.75.10/32", "dev", "k6t-eth0")
+			p.pod.run("ip", "link", "set", "tap0", "master", "k6t-eth0")
+			p.pod.run("ip", "link", "set", "k6t-eth0", "up")
+			until(t, lines, "Serving DHCP")
+			script := filepath.Join(t.TempDir(), "script")
+			if err := os.WriteFile(script, []byte("#!/bin/sh\n[ $1 != bound ] || echo \"ip=$ip mask=$mask router=$router routes=$staticroutes server=$serverid\"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			got := p.guest.run("busybox", "udhcpc", "-f", "-q", "-i", "eth0", "-t", "100", "-T", "1", "-O", "staticroutes", "-s", script)
+			if !strings.Contains(got, c.want+"\n") {
+				t.Errorf("%s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestServe_Messages(t *testing.T) {
 	p := newPair(t)
 	p.ports("67")

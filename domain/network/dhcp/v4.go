@@ -38,9 +38,9 @@ func (s *server) answerV4(in []byte, _ net.Addr) ([]byte, net.Addr) {
 		return nil, nil
 	}
 	to := &net.UDPAddr{IP: net.IPv4bcast, Port: clientPort}
-	// One that has its address is reached by it. To all others the kernel could not send: the
-	// address has no owner yet that would answer for it.
-	if kind == dhcpv4.MessageTypeAck && s.is(m.ClientIPAddr) && !m.IsBroadcast() {
+	// One that has its address is reached by it, unless it is the Pod's as well. To all others the
+	// kernel could not send: the address has no owner yet that would answer for it.
+	if kind == dhcpv4.MessageTypeAck && s.is(m.ClientIPAddr) && !m.IsBroadcast() && !s.own.address.IsValid() {
 		to.IP = m.ClientIPAddr
 	}
 	return out.ToBytes(), to
@@ -49,7 +49,31 @@ func (s *server) answerV4(in []byte, _ net.Addr) ([]byte, net.Addr) {
 // is reports whether an address is the guest's.
 func (s *server) is(ip net.IP) bool {
 	a, ok := netip.AddrFromSlice(ip)
-	return ok && a.Unmap() == s.v4.Addr().Next()
+	return ok && a.Unmap() == s.address().Addr()
+}
+
+// address is the guest's, with its network.
+func (b bridge) address() netip.Prefix {
+	if b.own.address.IsValid() {
+		return b.own.address
+	}
+	return netip.PrefixFrom(b.v4.Addr().Next(), b.v4.Bits())
+}
+
+// ways are the options for the guest's routes.
+func (b bridge) ways() []dhcpv4.Modifier {
+	router := b.v4.Addr()
+	if b.own.address.IsValid() {
+		router = b.own.router
+	}
+	var out []dhcpv4.Modifier
+	if router.IsValid() {
+		out = append(out, dhcpv4.WithOption(dhcpv4.OptRouter(router.AsSlice())))
+	}
+	if b.own.routes != "" {
+		out = append(out, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClasslessStaticRoute, []byte(b.own.routes))))
+	}
+	return out
 }
 
 // reply returns the kind of the reply to a message: MessageTypeNone for none.
@@ -77,18 +101,16 @@ func (s *server) reply(m *dhcpv4.DHCPv4) dhcpv4.MessageType {
 }
 
 func (s *server) optionsV4(m *dhcpv4.DHCPv4, kind dhcpv4.MessageType) []dhcpv4.Modifier {
-	gateway := net.IP(s.v4.Addr().AsSlice())
-	out := []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptMessageType(kind)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(gateway))}
+	out := []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptMessageType(kind)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(s.v4.Addr().AsSlice()))}
 	if kind == dhcpv4.MessageTypeNak {
 		return out
 	}
 	if m.MessageType() != dhcpv4.MessageTypeInform {
-		out = append(out, dhcpv4.WithYourIP(s.v4.Addr().Next().AsSlice()), dhcpv4.WithOption(dhcpv4.OptIPAddressLeaseTime(lease)))
+		out = append(out, dhcpv4.WithYourIP(s.address().Addr().AsSlice()), dhcpv4.WithOption(dhcpv4.OptIPAddressLeaseTime(lease)))
 	}
 	mtu := binary.BigEndian.AppendUint16(nil, uint16(min(s.mtu, math.MaxUint16))) //nolint:gosec // not negative
-	out = append(out,
-		dhcpv4.WithOption(dhcpv4.OptSubnetMask(net.CIDRMask(s.v4.Bits(), 32))),
-		dhcpv4.WithOption(dhcpv4.OptRouter(gateway)),
+	out = append(append(out, s.ways()...),
+		dhcpv4.WithOption(dhcpv4.OptSubnetMask(net.CIDRMask(s.address().Bits(), 32))),
 		dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, mtu)))
 	names := resolver(s.resolver)
 	if servers := names.of(netip.Addr.Is4); len(servers) > 0 {

@@ -3,7 +3,7 @@
 // Command ociimage writes the images of the demo and the tests into an OCI image layout, which
 // stands in for a registry:
 //
-//	virtloom.test/guest-kernel:1  /boot/vmlinux and /boot/initrd, for kernelBoot
+//	virtloom.test/guest-kernel:1  /boot/vmlinux, /boot/initrd and /boot/initrd-agent, for kernelBoot
 //	virtloom.test/guest-disk:1    /disk/disk.img, for a containerDisk
 //	virtloom.test/guest-boot:1    /disk/disk.img, a containerDisk from which the guest starts
 //
@@ -69,7 +69,7 @@ func run(kernel, initrd, disk, dir string) error {
 	}
 	var boot []entry
 	for _, f := range []struct{ name, source string }{
-		{"boot/initrd", initrd}, {"boot/vmlinux", kernel},
+		{"boot/initrd", initrd}, {"boot/initrd-agent", initrd + "-agent"}, {"boot/vmlinux", kernel},
 	} {
 		data, err := os.ReadFile(f.source)
 		if err != nil {
