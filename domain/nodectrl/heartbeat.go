@@ -46,8 +46,8 @@ const (
 	askWithin   = 30 * time.Second
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
-	// checkAgain is how often a node that lacks something is checked between two reports.
-	checkAgain = 5 * time.Second
+	// checkAgain is how often a node that lacks something is checked between two reports. Somebody may wait for it.
+	checkAgain = time.Second
 )
 
 // Readiness reports whether the node's dependencies besides its hypervisor are ready, such as its
