@@ -46,7 +46,7 @@ const (
 	askWithin   = 30 * time.Second
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
-	// checkAgain is how often a node that lacks something is checked between two reports. Somebody may wait for it.
+	// checkAgain is how often a node that lacks something is checked between two reports.
 	checkAgain = time.Second
 )
 
