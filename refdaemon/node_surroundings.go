@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
@@ -58,11 +60,22 @@ func (o *node) networks() *network.Bridges {
 	}
 }
 
+// emulationWithin bounds a look at the KubeVirt object in a cache, which answers at once unless it is not filled yet.
+const emulationWithin = 5 * time.Second
+
+// emulation reports whether the KubeVirt object allows emulation now, by a cache: whoever has just allowed it waits for the nodes.
+func emulation(cache client.Reader) func(context.Context) (bool, error) {
+	settings := &domainctrl.ClusterSettings{Reader: cache, Kept: time.Nanosecond}
+	return func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, emulationWithin)
+		defer cancel()
+		return settings.AllowEmulation(ctx)
+	}
+}
+
 // check looks for what the node lacks for guests in Pods.
 func (o *node) check(mgr manager.Manager) func(context.Context) []nodectrl.Problem {
-	p := &nodecheck.Probe{
-		Pods: o.config.Launchers, Cgroups: o.config.Cgroups, Emulation: (&domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}).AllowEmulation,
-	}
+	p := &nodecheck.Probe{Pods: o.config.Launchers, Cgroups: o.config.Cgroups, Emulation: emulation(mgr.GetClient())}
 	return func(ctx context.Context) []nodectrl.Problem {
 		f, err := p.Facts(ctx)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/virtloom/virtloom/domain"
@@ -117,4 +118,32 @@ func TestBridges_WaitWhenVisible(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(o.config.StateDir, "networks")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was written down of what was not made: %v", err)
 	}
+}
+
+// TestEmulation_AllowedLater: a node that waits for emulation to be allowed learns of it by the next look.
+func TestEmulation_AllowedLater(t *testing.T) {
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).Build()
+	allowed := emulation(c)
+	look := func(want bool) {
+		t.Helper()
+		if got, err := allowed(t.Context()); err != nil || got != want {
+			t.Errorf("%t, %v, want %t", got, err, want)
+		}
+	}
+	look(false)
+	kv := &v1.KubeVirt{}
+	kv.Namespace, kv.Name = "kubevirt", "kubevirt"
+	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true}
+	if err := c.Create(t.Context(), kv); err != nil {
+		t.Fatal(err)
+	}
+	look(true)
+	if err := c.Delete(t.Context(), kv); err != nil {
+		t.Fatal(err)
+	}
+	look(false)
 }

@@ -47,7 +47,7 @@ const (
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
 	// checkAgain is how often a node that lacks something is checked between two reports.
-	checkAgain = 5 * time.Second
+	checkAgain = time.Second
 )
 
 // Readiness reports whether the node's dependencies besides its hypervisor are ready, such as its

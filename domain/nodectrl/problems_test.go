@@ -50,7 +50,7 @@ func TestHeartbeat_NodeUnfit(t *testing.T) {
 		h.pass(3 * time.Minute)
 		look("false", want)
 		lacks.Store(false)
-		h.pass(10 * time.Second) // long before the next heartbeat
+		h.pass(2 * time.Second) // long before the next heartbeat
 		look("true", nil)
 		must(t, h.stop())
 		if got := <-recorder.Events; !strings.Contains(got, "no tun (modprobe tun)") || len(recorder.Events) > 0 {
