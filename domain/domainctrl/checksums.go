@@ -91,14 +91,8 @@ func (c *checksums) NeedLeaderElection() bool { return false }
 // see fills in the checksums of the VMI's images, or, at the target of its migration, until when to wait for them. It begins to
 // compute those that are wanted.
 func (c *checksums) see(ctx context.Context, key types.NamespacedName, w observed, s *plan.Snapshot, node string) {
-	stored := status.ChecksumsOf(s.VMI)
-	files, known := stored.Known(s.VMI)
-	id, target := string(s.VMI.UID), false
-	switch role := w.role(node); {
-	case role == handoff.RoleHolder && running(s) != nil && known < files:
-	case role == handoff.RoleTarget && w.lease.State == handoff.Preparing && known > 0:
-		id, target = fmt.Sprintf("%s in epoch %d", id, w.lease.Epoch), true
-	default:
+	id, target := checksumsWanted(w, s, node)
+	if id == "" {
 		return
 	}
 	c.mu.Lock()
@@ -117,6 +111,18 @@ func (c *checksums) see(ctx context.Context, key types.NamespacedName, w observe
 	case target:
 		s.VerifyUntil = job.begun.Add(verifyWithin)
 	}
+}
+
+// checksumsWanted returns what the checksums are for, the VMI or, at its target, its migration; empty if none are wanted now.
+func checksumsWanted(w observed, s *plan.Snapshot, node string) (id string, target bool) {
+	files, known := status.ChecksumsOf(s.VMI).Known(s.VMI)
+	switch role := w.role(node); {
+	case role == handoff.RoleHolder && running(s) != nil && known < files:
+		return string(s.VMI.UID), false
+	case role == handoff.RoleTarget && w.lease.State == handoff.Preparing && known > 0:
+		return fmt.Sprintf("%s in epoch %d", s.VMI.UID, w.lease.Epoch), true
+	}
+	return "", false
 }
 
 // lockedBegin begins to compute the checksums of a VMI. One that runs here waits for others, a migration does not. It needs c.mu.
@@ -165,11 +171,13 @@ func (c *checksums) note(key types.NamespacedName, vmi *v1.VirtualMachineInstanc
 	job.stored = known >= found
 }
 
-// forget ends what is computed for a VMI that is no longer this node's.
-func (c *checksums) forget(key types.NamespacedName) {
+// keep ends what is computed for a VMI unless the VMI is still this node's.
+func (c *checksums) keep(key types.NamespacedName, ours bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lockedForget(key)
+	if !ours {
+		c.lockedForget(key)
+	}
 }
 
 func (c *checksums) lockedForget(key types.NamespacedName) {

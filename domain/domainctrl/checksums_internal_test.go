@@ -176,7 +176,7 @@ func TestChecksums_Slow(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		c.wants(1)
-		c.forget(types.NamespacedName{Namespace: "ns", Name: "a"})
+		c.keep(types.NamespacedName{Namespace: "ns", Name: "a"}, false)
 		synctest.Wait()
 		c.wants(1) // the one that waited
 		c.stop()

@@ -294,9 +294,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	if err = (preparer{r}).prepare(ctx, key, w, &v.snapshot); err != nil {
 		return reconcile.Result{}, err
 	}
-	if !v.snapshot.NeedsFiles() {
-		r.checksums.forget(key)
-	}
+	r.checksums.keep(key, v.snapshot.NeedsFiles())
 	if v.plan, err = plan.Decide(v.snapshot, r.Clock.Now()); err != nil {
 		return reconcile.Result{}, err
 	}
