@@ -71,7 +71,7 @@ func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims doma
 		return fmt.Errorf("restrict the devices of launchers: %w", err)
 	}
 	if !filters {
-		ctrl.Log.Info("This node has cgroup v1: launchers may open what the kubelet allows them, and this agent restricts nothing", "cgroups", o.config.Cgroups)
+		ctrl.Log.Info("This node has no cgroups that filter devices: launchers may open what the kubelet allows them", "cgroups", o.config.Cgroups)
 		return nil
 	}
 	w.Devices = cgroup.Filter{Hierarchy: h, PID: c.PID}

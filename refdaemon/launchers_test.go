@@ -23,9 +23,14 @@ import (
 func TestInPods_Workspace(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.UID, vmi.Status.ActivePods = "uid-1", map[types.UID]string{"pod-1": "node-a"}
-	filters := map[string]bool{"": false, t.TempDir(): false} // version 1 is a tmpfs with a mount for each controller
+	filters := map[string]bool{"": false, t.TempDir(): false}
 	for _, m := range mountsOf(t, "cgroup2") {
 		filters[m] = true
+	}
+	for _, m := range mountsOf(t, "cgroup") {
+		if filepath.Base(m) == "devices" { // version 1 is a folder with a mount for each controller
+			filters[filepath.Dir(m)] = true
+		}
 	}
 	for cgroups, want := range filters {
 		c := &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: t.TempDir(), Cgroups: cgroups}

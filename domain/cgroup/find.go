@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,10 +18,16 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Hierarchy is the cgroup v2 hierarchy of a node, as seen by this process. The zero value is
-// detected automatically.
+// controller is the controller of cgroup v1 that filters devices, and the directory where a node
+// mounts its hierarchy.
+const controller = "devices"
+
+// Hierarchy is the cgroup hierarchy of a node in which devices are filtered, as seen by this
+// process. The zero value is detected automatically.
 type Hierarchy struct {
-	// Mount is its mount point. Defaults to the first cgroup2 mount. An agent in a container sets
+	// Mount is where the node's cgroups are mounted: the cgroup v2 hierarchy, or the directory with
+	// those of v1. Defaults to the hierarchy of the devices controller of v1, as container runtimes
+	// use it if there is one, and to the first cgroup2 mount otherwise. An agent in a container sets
 	// that of the node: /proc/1/root/sys/fs/cgroup.
 	Mount string
 	// Namespace is the file of the cgroup namespace with Mount as its root. Defaults to that of
@@ -28,20 +35,16 @@ type Hierarchy struct {
 	Namespace string
 }
 
-// Supported reports whether the node has cgroup v2 there, without which there are no filters.
+// Supported reports whether the node has cgroups there that can filter devices, of either version.
 func (h Hierarchy) Supported() (bool, error) {
-	dir, err := h.mount()
+	_, err := h.mount()
 	if errors.Is(err, domain.ErrUnsupported) {
 		return false, nil
-	}
-	var st unix.Statfs_t
-	if err == nil {
-		err = unix.Statfs(dir, &st)
 	}
 	if err != nil {
 		return false, fmt.Errorf("cgroup: version of the hierarchy: %w", err)
 	}
-	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
+	return true, nil
 }
 
 // Of returns the cgroup directory of the container of the process: the root of its cgroup
@@ -69,15 +72,15 @@ func (h Hierarchy) of(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := pathOf(pid, h.Namespace)
+	path, err := mount.pathOf(pid, h.Namespace)
 	if err != nil {
 		return "", err
 	}
-	own, err := pathOf(os.Getpid(), h.Namespace)
+	own, err := mount.pathOf(os.Getpid(), h.Namespace)
 	if err != nil {
 		return "", err
 	}
-	base, err := container(pid, path)
+	base, err := mount.container(pid, path)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +91,7 @@ func (h Hierarchy) of(pid int) (string, error) {
 	if err := separate(base, own); err != nil {
 		return "", err
 	}
-	return clean(mount, base), nil
+	return clean(mount.dir, base), nil
 }
 
 // separate checks that a cgroup belongs to one container, and not to this process.
@@ -104,28 +107,58 @@ func separate(base, own string) error {
 	return nil
 }
 
-// mount returns the mount point of the hierarchy.
-func (h Hierarchy) mount() (string, error) {
-	if h.Mount != "" {
-		return h.Mount, nil
+// mounted is a mounted hierarchy of either version.
+type mounted struct {
+	dir string
+	v1  bool
+}
+
+// mount returns the hierarchy in which devices are filtered.
+func (h Hierarchy) mount() (mounted, error) {
+	if h.Mount == "" {
+		return detect()
 	}
-	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
-		return i.FSType != "cgroup2", i.FSType == "cgroup2"
+	for dir, magic := range map[string]int64{h.Mount: unix.CGROUP2_SUPER_MAGIC, filepath.Join(h.Mount, controller): unix.CGROUP_SUPER_MAGIC} {
+		var st unix.Statfs_t
+		err := unix.Statfs(dir, &st)
+		if err != nil && (dir == h.Mount || !errors.Is(err, os.ErrNotExist)) {
+			return mounted{}, fmt.Errorf("%s: %w", dir, err)
+		}
+		if err == nil && int64(st.Type) == magic { //nolint:unconvert // 32 bits on some architectures
+			return mounted{dir: dir, v1: magic == unix.CGROUP_SUPER_MAGIC}, nil
+		}
+	}
+	return mounted{}, fmt.Errorf("%s has neither cgroup v2 nor the devices controller of v1: %w", h.Mount, domain.ErrUnsupported)
+}
+
+// detect looks for the hierarchy in the mounts of this process.
+func detect() (mounted, error) {
+	var v1, v2 []*mountinfo.Info
+	_, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		switch {
+		case i.FSType == "cgroup" && slices.Contains(strings.Split(i.VFSOptions, ","), controller):
+			v1 = append(v1, i)
+		case i.FSType == "cgroup2":
+			v2 = append(v2, i)
+		}
+		return true, false
 	})
-	if err != nil {
-		return "", fmt.Errorf("looking up the cgroup mount: %w", err)
+	switch {
+	case err != nil:
+		return mounted{}, fmt.Errorf("looking up the cgroup mount: %w", err)
+	case len(v1) > 0:
+		return mounted{dir: v1[0].Mountpoint, v1: true}, nil
+	case len(v2) > 0:
+		return mounted{dir: v2[0].Mountpoint}, nil
 	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("cgroup v2 is not mounted: %w", domain.ErrUnsupported)
-	}
-	return found[0].Mountpoint, nil
+	return mounted{}, fmt.Errorf("neither cgroup v2 nor the devices controller of v1 is mounted: %w", domain.ErrUnsupported)
 }
 
 // container returns the part of the path of a process's cgroup that leads to its container: without
 // the part that is visible inside of it.
-func container(pid int, path string) (string, error) {
+func (m mounted) container(pid int, path string) (string, error) {
 	theirs := filepath.Join("/proc", strconv.Itoa(pid), "ns/cgroup")
-	seen, err := pathOf(pid, theirs)
+	seen, err := m.pathOf(pid, theirs)
 	if err != nil {
 		return "", err
 	}
@@ -140,14 +173,14 @@ func container(pid int, path string) (string, error) {
 }
 
 // pathOf returns the cgroup of a process as seen in a namespace; empty means that of this process.
-func pathOf(pid int, namespace string) (path string, err error) {
+func (m mounted) pathOf(pid int, namespace string) (path string, err error) {
 	if namespace == "" {
-		return readPath(pid)
+		return m.readPath(pid)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		path, err = pathIn(pid, namespace)
+		path, err = m.pathIn(pid, namespace)
 	}()
 	<-done
 	return path, err
@@ -155,7 +188,7 @@ func pathOf(pid int, namespace string) (path string, err error) {
 
 // pathIn switches the thread to the namespace and back. A thread that cannot switch back ends with
 // its goroutine.
-func pathIn(pid int, namespace string) (path string, err error) {
+func (m mounted) pathIn(pid int, namespace string) (path string, err error) {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/cgroup")
 	if err != nil {
@@ -172,34 +205,44 @@ func pathIn(pid int, namespace string) (path string, err error) {
 		runtime.UnlockOSThread()
 		return "", fmt.Errorf("entering cgroup namespace %s: %w", namespace, err)
 	}
-	path, err = readPath(pid)
+	path, err = m.readPath(pid)
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWCGROUP); back == nil {
 		runtime.UnlockOSThread()
 	}
 	return path, err
 }
 
-func readPath(pid int) (string, error) {
+func (m mounted) readPath(pid int) (string, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return "", errors.Join(domain.ErrNotFound, err)
 	}
-	return parse(string(b))
+	return m.parse(string(b))
 }
 
-// parse returns the cgroup v2 path in /proc/<pid>/cgroup.
-func parse(lines string) (string, error) {
+// parse returns the path in the hierarchy from /proc/<pid>/cgroup: number, controllers, path.
+func (m mounted) parse(lines string) (string, error) {
 	for line := range strings.Lines(lines) {
-		path, v2 := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
-		switch {
-		case !v2:
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3) //nolint:mnd // as above
+		if len(fields) < 3 || !m.has(fields[0], fields[1]) {
 			continue
+		}
+		switch path := fields[2]; {
 		case strings.HasSuffix(path, " (deleted)"):
 			return "", fmt.Errorf("cgroup %s: %w", path, domain.ErrNotFound)
 		case !strings.HasPrefix(path, "/"):
 			return "", fmt.Errorf("cgroup %q is not a path: %w", path, domain.ErrInvalid)
+		default:
+			return path, nil
 		}
-		return path, nil
 	}
-	return "", fmt.Errorf("the process has no v2 cgroup: %w", domain.ErrUnsupported)
+	return "", fmt.Errorf("the process has no cgroup in %s: %w", m.dir, domain.ErrUnsupported)
+}
+
+// has reports whether a line of /proc/<pid>/cgroup is about this hierarchy.
+func (m mounted) has(number, controllers string) bool {
+	if m.v1 {
+		return slices.Contains(strings.Split(controllers, ","), controller)
+	}
+	return number == "0" && controllers == ""
 }

@@ -32,7 +32,7 @@ func TestHierarchy_ContainerCgroup(t *testing.T) {
 	own := startGuest(t, pod, syscall.CLONE_NEWCGROUP)
 	for name, pid := range map[string]int{"without a namespace": plain.cmd.Process.Pid, "with its own": own.cmd.Process.Pid} {
 		t.Run(name, func(t *testing.T) {
-			got, err := cgroup.Hierarchy{}.Of(pid)
+			got, err := cgroup.Hierarchy{Mount: hierarchy(t)}.Of(pid)
 			if err != nil || got != pod {
 				t.Errorf("%q, %v; want %q", got, err, pod)
 			}
@@ -44,19 +44,19 @@ func TestHierarchy_ContainerCgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("in a cgroup of the container's own", func(t *testing.T) {
-		got, err := cgroup.Hierarchy{}.Of(own.cmd.Process.Pid)
+		got, err := cgroup.Hierarchy{Mount: hierarchy(t)}.Of(own.cmd.Process.Pid)
 		if err != nil || got != pod {
 			t.Errorf("%q, %v; want %q, where a filter holds for all of the container", got, err, pod)
 		}
 	})
 	t.Run("seen from a namespace that is given", func(t *testing.T) {
-		got, err := cgroup.Hierarchy{Mount: "/host/cgroup", Namespace: "/proc/self/ns/cgroup"}.Of(plain.cmd.Process.Pid)
-		if want := "/host/cgroup" + strings.TrimPrefix(pod, hierarchy(t)); err != nil || got != want {
+		got, err := cgroup.Hierarchy{Mount: "/proc/self/root" + hierarchy(t), Namespace: "/proc/self/ns/cgroup"}.Of(plain.cmd.Process.Pid)
+		if want := "/proc/self/root" + hierarchy(t) + strings.TrimPrefix(pod, hierarchy(t)); err != nil || got != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	})
 	t.Run("outside of the namespace that is given", func(t *testing.T) {
-		got, err := cgroup.Hierarchy{Namespace: filepath.Join("/proc", pid(own), "ns/cgroup")}.Of(os.Getpid())
+		got, err := cgroup.Hierarchy{Mount: hierarchy(t), Namespace: filepath.Join("/proc", pid(own), "ns/cgroup")}.Of(os.Getpid())
 		if !errors.Is(err, domain.ErrInvalid) {
 			t.Errorf("%q, %v", got, err)
 		}

@@ -58,7 +58,7 @@ func startGuest(t *testing.T, dir string, flags uintptr) *guest {
 	defer fd.Close()
 	g := &guest{t: t, cmd: exec.CommandContext(t.Context(), "/proc/self/exe")}
 	g.cmd.Env = []string{opener + "=1"}
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(fd.Fd()), Cloneflags: flags}
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: !isV1(t, dir), CgroupFD: int(fd.Fd()), Cloneflags: flags}
 	if g.in, err = g.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +71,11 @@ func startGuest(t *testing.T, dir string, flags uintptr) *guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.end)
+	if isV1(t, dir) { // a process can begin in a cgroup of version 2 only
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid(g)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return g
 }
 
@@ -138,6 +143,33 @@ func container(t *testing.T) string {
 	}
 	return dir
 }
+
+// isV1 reports whether a directory is in a hierarchy of cgroup v1.
+func isV1(t *testing.T, dir string) bool {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Type == unix.CGROUP_SUPER_MAGIC
+}
+
+// containerV1 creates a cgroup in the hierarchy of the devices controller of cgroup v1.
+func containerV1(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
+	dir, err := os.MkdirTemp(devicesV1, "virtloom-test-*")
+	if err != nil {
+		t.Skipf("no cgroup of version 1 can be made: %v", err)
+	}
+	t.Cleanup(func() { removeCgroups(t, dir) })
+	return dir
+}
+
+// devicesV1 is where machines have the devices controller of cgroup v1.
+const devicesV1 = "/sys/fs/cgroup/devices"
 
 // removeCgroups removes a cgroup with its children. It may be busy for a moment after its last
 // process has ended.

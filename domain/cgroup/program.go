@@ -20,7 +20,7 @@ const (
 
 // program returns a filter that allows exactly what one of the rules allows. It does not depend on
 // the order of rules.
-func program(rules []Rule) (asm.Instructions, error) {
+func program(rules []Rule) asm.Instructions {
 	// r2 kind, r3 access, r4 major, r5 minor
 	out := asm.Instructions{
 		asm.LoadMem(asm.R3, asm.R1, offsetAccess, asm.Word),
@@ -33,9 +33,6 @@ func program(rules []Rule) (asm.Instructions, error) {
 	label := func(i int) string { return fmt.Sprintf("rule%d", i) }
 	rules = normal(rules)
 	for i, r := range rules {
-		if err := r.check(); err != nil {
-			return nil, err
-		}
 		kind, next := int32(kindChar), label(i+1)
 		if r.Kind == Block {
 			kind = kindBlock
@@ -55,5 +52,5 @@ func program(rules []Rule) (asm.Instructions, error) {
 		}
 		out = append(out, append(block, asm.Mov.Imm32(asm.R0, 1), asm.Return())...)
 	}
-	return append(out, asm.Mov.Imm32(asm.R0, 0).WithSymbol(label(len(rules))), asm.Return()), nil
+	return append(out, asm.Mov.Imm32(asm.R0, 0).WithSymbol(label(len(rules))), asm.Return())
 }

@@ -22,37 +22,47 @@ const license = "Apache-2.0"
 // Set replaces the device filter of a cgroup: its processes, and those of its child cgroups, may
 // open the devices that the rules allow and no others. It reports whether that changed the filter.
 // dir is the directory of the cgroup, see [Hierarchy.Of]; the root of a hierarchy is rejected.
-// After an error, either nothing has changed or an old filter is still in force as well; calling
-// Set again corrects that.
+// After an error, either nothing has changed or some of what the old filter allowed, and some of what
+// the rules allow, is allowed; calling Set again corrects that.
 func Set(dir string, rules []Rule) (changed bool, err error) {
-	insns, err := program(rules)
-	if err != nil {
-		return false, err
+	for _, r := range rules {
+		if err := r.check(); err != nil {
+			return false, err
+		}
 	}
-	fd, err := open(dir)
+	fd, v1, err := open(dir)
 	if err != nil {
 		return false, err
 	}
 	defer fd.Close()
-	fault := func(what string, err error) error {
+	set := setProgram
+	if v1 {
+		set = setLists
+	}
+	if changed, err = set(fd, rules); err != nil {
 		if errors.Is(err, ebpf.ErrNotSupported) {
 			err = errors.Join(domain.ErrUnsupported, err)
 		}
-		return fmt.Errorf("cgroup: device filter of %s: %s: %w", dir, what, err)
+		return changed, fmt.Errorf("cgroup: device filter of %s: %w", dir, err)
 	}
+	return changed, nil
+}
+
+// setProgram sets the filter of a cgroup of version 2.
+func setProgram(fd *os.File, rules []Rule) (changed bool, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return false, fault("removing the memory lock limit", err)
+		return false, fmt.Errorf("removing the memory lock limit: %w", err)
 	}
 	next, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "virtloom_device", Type: ebpf.CGroupDevice, Instructions: insns, License: license,
+		Name: "virtloom_device", Type: ebpf.CGroupDevice, Instructions: program(rules), License: license,
 	})
 	if err != nil {
-		return false, fault("loading it", err)
+		return false, fmt.Errorf("loading it: %w", err)
 	}
 	defer func() { err = errors.Join(err, next.Close()) }()
 	old, err := attached(fd)
 	if err != nil {
-		return false, fault("querying attached filters", err)
+		return false, fmt.Errorf("querying attached filters: %w", err)
 	}
 	defer func() {
 		for _, p := range old {
@@ -63,38 +73,45 @@ func Set(dir string, rules []Rule) (changed bool, err error) {
 		return false, nil
 	}
 	if err := attach(fd, next, old); err != nil {
-		return false, fault("attaching it", err)
+		return false, fmt.Errorf("attaching it: %w", err)
 	}
 	return true, nil
 }
 
-// open opens the directory of a cgroup that may have a filter.
-func open(dir string) (*os.File, error) {
-	fd, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// open opens the directory of a cgroup that may have a filter, of either version.
+func open(dir string) (fd *os.File, v1 bool, err error) {
+	fd, err = os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			err = errors.Join(domain.ErrNotFound, err)
 		}
-		return nil, fmt.Errorf("cgroup: %w", err)
+		return nil, false, fmt.Errorf("cgroup: %w", err)
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(fd.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
-		fd.Close()
-		return nil, fmt.Errorf("cgroup: %s is not a cgroup v2 directory: %w", dir, domain.ErrUnsupported)
+	err = unix.Fstatfs(int(fd.Fd()), &st)
+	switch v1 = st.Type == unix.CGROUP_SUPER_MAGIC; {
+	case err != nil || !v1 && st.Type != unix.CGROUP2_SUPER_MAGIC:
+		err = fmt.Errorf("not the directory of a cgroup: %w", domain.ErrUnsupported)
+	default:
+		err = below(fd, v1)
 	}
-	if err := below(fd); err != nil {
+	if err != nil {
 		fd.Close()
-		return nil, fmt.Errorf("cgroup: %s: %w", dir, err)
+		return nil, false, fmt.Errorf("cgroup: %s: %w", dir, err)
 	}
-	return fd, nil
+	return fd, v1, nil
 }
 
 // below checks that a cgroup is neither the root of the hierarchy nor the root of the part visible
 // to this process, which contains the process itself.
-func below(fd *os.File) error {
+func below(fd *os.File, v1 bool) error {
 	refused := fmt.Errorf("a filter for all processes is forbidden; use the cgroup of a single container: %w", domain.ErrInvalid)
-	// Every cgroup except the root has this file.
-	if err := unix.Faccessat(int(fd.Fd()), "cgroup.events", unix.F_OK, 0); err != nil {
+	// Every cgroup of version 2 except the root has the one file, and the root of version 1 alone has the other.
+	file, inRoot := "cgroup.events", false
+	if v1 {
+		file, inRoot = "release_agent", true
+	}
+	if found := unix.Faccessat(int(fd.Fd()), file, unix.F_OK, 0) == nil; found == inRoot {
 		return refused
 	}
 	var st unix.Statx_t

@@ -33,7 +33,13 @@ func set(t *testing.T, dir string, rules ...cgroup.Rule) bool {
 }
 
 func TestSet_AllowsListedDevicesOnly(t *testing.T) {
-	dir := container(t)
+	for name, make := range map[string]func(*testing.T) string{"v1": containerV1, "v2": container} {
+		t.Run(name, func(t *testing.T) { allowsListedDevicesOnly(t, make(t)) })
+	}
+}
+
+func allowsListedDevicesOnly(t *testing.T, dir string) {
+	t.Helper()
 	g := startGuest(t, dir, 0)
 	g.is(map[string]bool{"/dev/zero": true, "/dev/null": true, "/dev/full": true})
 	for name, tt := range map[string]struct {
@@ -55,6 +61,9 @@ func TestSet_AllowsListedDevicesOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set(t, dir, tt.rules...)
+			if set(t, dir, tt.rules...) {
+				t.Error("the second call changed the filter")
+			}
 			g.t = t
 			for path := range tt.want {
 				if _, err := os.Stat(path); err != nil {

@@ -64,7 +64,7 @@ type NodeConfiguration struct {
 	// default, runs all in Hypervisor.
 	// Takes effect at the next start.
 	Launchers string `json:"launchers"`
-	// Cgroups is the mount point of the node's cgroup v2, to restrict launchers to the devices of their
+	// Cgroups is the mount point of the node's cgroups, to restrict launchers to the devices of their
 	// VMIs. Empty, the default, leaves device access to the container runtime.
 	// Takes effect at the next start.
 	Cgroups string `json:"cgroups"`
@@ -156,7 +156,7 @@ func (c *NodeConfiguration) Options() []Option {
 		option("images", "images", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes", text(&c.Images)),
 		option("bridge", "bridge", "host `bridge` that guest interfaces are connected to; where this agent and libvirt share a network namespace, a VMI waits until it exists and is up; by default "+defaultBridge+", and with --launchers none: interfaces are connected to the network of their launcher Pod", text(&c.Bridge)),
 		option("launchers", "launchers", "kubelet's `directory` of Pods, usually "+launcher.DefaultPods+": each VMI runs in its launcher Pod, and --hypervisor describes the node; a VMI's files, claims and images are those of its Pod, or, with --images, in --state-dir, at the same path in the Pod; container disks and hotplugged volumes are mounted into the Pods' directories there, which must be a shared mount; empty runs all in --hypervisor", text(&c.Launchers)),
-		option("cgroups", "cgroups", "mount point `directory` of the node's cgroup v2, for an agent in a container "+HostRoot+"/sys/fs/cgroup, to restrict launchers to the devices of their VMIs; empty leaves device access to the container runtime; requires --launchers", text(&c.Cgroups)),
+		option("cgroups", "cgroups", "mount point `directory` of the node's cgroups, of version 2 or 1, for an agent in a container "+HostRoot+"/sys/fs/cgroup, to restrict launchers to the devices of their VMIs; empty leaves device access to the container runtime; requires --launchers", text(&c.Cgroups)),
 		option("devicePlugins", "device-plugins", "kubelet's `directory` of device plugins, usually "+kubeletPlugins+": kvm, tun and vhost-net of devices.kubevirt.io are registered there, and the node is not schedulable for VMIs until they are; empty registers none", text(&c.DevicePlugins)),
 		option("heartbeat", "heartbeat", "minimum `time` between two heartbeats of this node", duration(&c.Heartbeat)),
 		option("progressEvery", "progress-every", "minimum `time` between two progress reports of a live migration", duration(&c.ProgressEvery)),
