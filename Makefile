@@ -75,5 +75,5 @@ images: ## make the images of refdaemon/Containerfile in bin/images, as an OCI l
 	@hack/image.sh
 
 .PHONY: undo
-undo: ## remove all that was made here (bin); Debian packages stay
-	@rm -rf bin
+undo: ## remove all that was made here: bin, and what killed tests have left; Debian packages stay
+	@hack/undo.sh

@@ -115,12 +115,19 @@ func NewFabric(ctx context.Context, o FabricOptions) (*Fabric, error) {
 
 // prepareBare is prepare for a rig without a control plane.
 func prepareBare(o Options) (*Rig, error) {
+	bin, err := BinDir()
+	if err == nil {
+		err = reap(filepath.Join(bin, journals))
+	}
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp(o.Dir, "virtloom-rig-")
 	if err != nil {
 		return nil, err
 	}
 	r := &Rig{options: o, dir: dir}
-	if r.watchdog, err = startWatchdog(dir); err != nil {
+	if r.watchdog, err = startWatchdog(dir, filepath.Join(bin, journals)); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := errors.Join(r.watchdog.AddDir(dir), os.Mkdir(r.logDir(), 0o755)); err != nil {

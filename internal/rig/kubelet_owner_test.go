@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,31 +81,88 @@ func TestKubelets_DieWithOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
-			var said bytes.Buffer
-			owner := exec.Command(os.Args[0])
-			owner.Env = append(os.Environ(), ownerVariable+"="+parent, kubeletVariable+"=one")
-			owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			owner.Stdout, owner.Stderr = &said, &said
-			if err := owner.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var dir string
-			err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
-				dirs, err := filepath.Glob(filepath.Join(parent, "virtloom-rig-*"))
-				if err != nil || len(dirs) == 0 {
-					return false, err
-				}
-				dir = dirs[0]
-				return when(dir), nil
-			})
-			if err := errors.Join(err, syscall.Kill(-owner.Process.Pid, syscall.SIGKILL)); err != nil {
-				t.Error(err)
-			}
-			if err := owner.Wait(); err == nil || err.Error() != "signal: killed" {
-				t.Errorf("the owner ended by itself: %v, %s", err, &said)
-			}
+			owner := startOwner(t, parent)
+			dir := owner.await(t, parent, when)
+			owner.kill(t)
 			waitNothingLeft(t, parent, dir)
 		})
+	}
+}
+
+// TestStart_RemovesWhatKilledRigsLeft: what is left of a rig whose watchdog was killed as well is removed when the next one starts.
+func TestStart_RemovesWhatKilledRigsLeft(t *testing.T) {
+	needRoot(t)
+	parent := t.TempDir()
+	owner := startOwner(t, parent)
+	dir := owner.await(t, parent, func(dir string) bool { return runsPause(t, filepath.Join(dir, "kubeconfig", rig.UserAdmin)) })
+	owner.killWatchdog(t)
+	owner.kill(t)
+	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	waitNothingLeft(t, parent, dir)
+}
+
+// owner is a process that starts a node with a kubelet and never stops it.
+type owner struct {
+	*exec.Cmd
+	said bytes.Buffer
+}
+
+func startOwner(t *testing.T, parent string) *owner {
+	t.Helper()
+	o := &owner{Cmd: exec.Command(os.Args[0])}
+	o.Env = append(os.Environ(), ownerVariable+"="+parent, kubeletVariable+"=one")
+	o.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	o.Stdout, o.Stderr = &o.said, &o.said
+	if err := o.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// await waits until the rig is so far, and returns its folder.
+func (o *owner) await(t *testing.T, parent string, when func(dir string) bool) (dir string) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		dirs, err := filepath.Glob(filepath.Join(parent, "virtloom-rig-*"))
+		if err != nil || len(dirs) == 0 {
+			return false, err
+		}
+		dir = dirs[0]
+		return when(dir), nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return dir
+}
+
+// killWatchdog kills the watchdog alone.
+func (o *owner) killWatchdog(t *testing.T) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "pgrep", "-P", strconv.Itoa(o.Process.Pid), "-f", "virtloom-watchdog").Output()
+	if err != nil {
+		t.Fatalf("pgrep: %v", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err := errors.Join(err, syscall.Kill(pid, syscall.SIGKILL)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill kills the owner.
+func (o *owner) kill(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(-o.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if err := o.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the owner ended by itself: %v, %s", err, &o.said)
 	}
 }
 

@@ -24,7 +24,7 @@ func bareRig(t *testing.T) *Rig {
 		t.Fatal(err)
 	}
 	var err error
-	if r.watchdog, err = startWatchdog(r.dir); err != nil {
+	if r.watchdog, err = startWatchdog(r.dir, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -69,6 +69,9 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 
 // prepare makes the folders, the certificates and the watchdog.
 func prepare(o Options, bin string) (r *Rig, err error) {
+	if err := reap(filepath.Join(bin, journals)); err != nil {
+		return nil, err
+	}
 	r = &Rig{options: o, bin: bin, keep: o.KeepLogs}
 	if r.dir, err = os.MkdirTemp(o.Dir, "virtloom-rig-"); err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func prepare(o Options, bin string) (r *Rig, err error) {
 			err = errors.Join(err, os.RemoveAll(r.dir), os.RemoveAll(r.dataDir))
 		}
 	}()
-	if r.watchdog, err = startWatchdog(r.dir); err != nil {
+	if r.watchdog, err = startWatchdog(r.dir, filepath.Join(bin, journals)); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,31 +33,39 @@ const watchdogExit = 5 * time.Second
 // watchdog is a shell in a session of its own that outlives the process that started it. It learns
 // over a pipe what belongs to the rig. The write end of that pipe is held by this process alone, so
 // its end, however it comes, is the end of the pipe: the watchdog then kills and removes everything
-// it was given. Its methods are safe for concurrent use.
+// it was given. What it learns is in a journal as well, see reap. Its methods are safe for concurrent use.
 type watchdog struct {
-	cmd *exec.Cmd
+	cmd     *exec.Cmd
+	journal *os.File
 
 	mu   sync.Mutex
 	pipe io.WriteCloser // nil once closed
 }
 
-// startWatchdog starts a watchdog for the processes marked with mark.
-func startWatchdog(mark string) (*watchdog, error) {
-	read, write, err := os.Pipe()
+// startWatchdog starts a watchdog for the processes marked with mark, with its journal in the folder.
+func startWatchdog(mark, journals string) (*watchdog, error) {
+	journal, err := newJournal(journals, filepath.Base(mark))
 	if err != nil {
 		return nil, fmt.Errorf("watchdog: %w", err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("watchdog: %w", err), discard(journal))
 	}
 	defer read.Close()
 	cmd := exec.Command("/bin/sh", "-c", watchdogScript, "virtloom-watchdog")
 	cmd.Dir = "/"
 	cmd.Stdin = read
+	cmd.ExtraFiles = []*os.File{journal} // so that it is locked for as long as the watchdog lives
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("watchdog: %w", err), write.Close())
+		return nil, errors.Join(fmt.Errorf("watchdog: %w", err), write.Close(), discard(journal))
 	}
-	w := &watchdog{cmd: cmd, pipe: write}
-	if err := w.send("mark", markVariable+"="+mark); err != nil {
+	w := &watchdog{cmd: cmd, journal: journal, pipe: write}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	err = errors.Join(err, w.send("boot", strings.TrimSpace(string(boot))), w.AddDir(journal.Name()), w.send("mark", markVariable+"="+mark))
+	if err != nil {
 		return nil, errors.Join(err, w.close(true))
 	}
 	return w, nil
@@ -113,7 +122,7 @@ func (w *watchdog) close(clean bool) error {
 	go func() { ended <- w.cmd.Wait() }()
 	select {
 	case e := <-ended:
-		return errors.Join(err, e)
+		return errors.Join(err, e, discard(w.journal))
 	case <-time.After(watchdogExit):
 		return errors.Join(err, fmt.Errorf("watchdog: still there after %v", watchdogExit), w.cmd.Process.Kill())
 	}
@@ -128,8 +137,11 @@ func (w *watchdog) send(verb, argument string) error {
 	if w.pipe == nil {
 		return fmt.Errorf("watchdog: %s: dismissed already", verb)
 	}
-	if _, err := fmt.Fprintf(w.pipe, "%s %s\n", verb, argument); err != nil {
-		return fmt.Errorf("watchdog: %s: %w", verb, err)
+	line := verb + " " + argument + "\n"
+	for _, to := range []io.Writer{w.journal, w.pipe} {
+		if _, err := io.WriteString(to, line); err != nil {
+			return fmt.Errorf("watchdog: %s: %w", verb, err)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The watchdog of a rig. It reads from its input, a line each:
 #
+#   boot ID            what follows is of this boot of the machine: processes of another one are gone
 #   mark NAME=VALUE    a process with this in its environment belongs to the rig
 #   pid N START        so does this one, if it was started at START (field 22 of /proc/N/stat)
 #   forget N           that process has ended
@@ -14,7 +15,7 @@ trap '' INT TERM HUP QUIT PIPE
 exec >/dev/null 2>&1
 nl='
 '
-mark= pids= dirs= commands= groups=
+mark= pids= dirs= commands= groups= boot=
 
 # started prints when a process was started, and nothing if there is no such process.
 started() {
@@ -35,6 +36,7 @@ forget() {
 while IFS= read -r line; do
   argument=${line#* }
   case $line in
+  "boot "*) boot=$argument ;;
   "mark "*) mark=$argument ;;
   "pid "*) pids="$pids ${argument% *}/${argument#* }" ;;
   "forget "*) forget "$argument" ;;
@@ -45,6 +47,7 @@ while IFS= read -r line; do
   esac
 done
 
+[ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ] || pids=
 for entry in $pids; do
   pid=${entry%%/*}
   if [ "$(started "$pid")" = "${entry#*/}" ]; then
