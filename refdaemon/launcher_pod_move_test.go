@@ -134,14 +134,23 @@ func (p *containedPod) killLibvirtd() {
 	}
 }
 
-// TestPod_TPM: swtpm makes and runs a TPM for a guest, and says so in the container's log.
+// TestPod_TPM: swtpm makes and runs a TPM for a guest, says so in the container's log, and the guest is shut down.
+//
+// The guest starts from its disk, as one with a TPM has to at a BIOS. QEMU 7.2 puts an initrd at the end of the memory but for 160 KiB,
+// which it takes for enough for the ACPI tables, but with a TPM those have an event log of 64 KiB as well, and SeaBIOS puts the tables
+// where the initrd is. The guest's kernel then finds none ("ACPI: Interpreter disabled"), and has no power button. UEFI is not affected.
 func TestPod_TPM(t *testing.T) {
 	p := startPod(t)
 	c := p.connect()
-	def := podGuest(t, "hb=0.1", `<tpm model='tpm-tis'><backend type='emulator' version='2.0'/></tpm>`)
+	def := podGuest(t, "", `<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='/guest/disk.img'/><target dev='vda' bus='virtio'/><readonly/></disk>
+<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>`)
+	def.OS.Kernel, def.OS.Initrd, def.OS.Cmdline = "", "", ""
 	apply(t, c, domain.Start, def)
 	p.awaits(p.logged, "\nswtpm: Successfully created EK certificate", 1)
-	apply(t, c, domain.Destroy, def)
-	apply(t, c, domain.Undefine, def)
+	p.awaits(p.consoleText, "virtloom-heartbeat", 3)
+	p.signal()
 	p.ended()
+	if !strings.Contains(p.consoleText(), "virtloom-power-button") {
+		t.Error("the guest was not shut down gracefully")
+	}
 }
