@@ -14,7 +14,8 @@
 //
 // Everything a rig makes lives in one temporary folder, listens on loopback or in network namespaces of its own only, and goes away with
 // the process that started it: by Stop, and when that process ends in any other way (a crash, an
-// interrupt, kill -9) by a watchdog that holds the other end of a pipe. See watchdog.
+// interrupt, kill -9) by a watchdog that holds the other end of a pipe. See watchdog. When both are killed, the next rig or
+// "make undo" does it, by the watchdog's journal. See reap.
 //
 // The programs come from the bin folder of the module (made by "make setup"), or from the folder
 // named by the environment variable VIRTLOOM_BIN.
