@@ -58,33 +58,42 @@ func TestParts_KilledWhileGuestRuns(t *testing.T) {
 
 // TestParts_KilledWhileGuestMoves: whatever is killed while a guest moves, it runs in the end, once, and no heartbeat is lost.
 func TestParts_KilledWhileGuestMoves(t *testing.T) {
-	slow(t)
+	slow(t, "8Mi")
+	s := boot(t, newGuest("moving", slowly))
 	for _, k := range kills {
 		t.Run(k.name, func(t *testing.T) {
-			s := boot(t, newGuest("moving-"+k.name, slowly))
-			m := s.begin()
-			s.awaitMoving(m)
-			killed := time.Now()
-			s.restore(k.kill(s))
-			must(t, refcluster.Await(t.Context(), patience, "the migration to end", func(ctx context.Context) error {
-				if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
-					return err
-				}
-				if !m.IsFinal() {
-					return fmt.Errorf("it is %s, %+v", m.Status.Phase, m.Status.MigrationState)
-				}
-				return nil
-			}))
-			// Its time has whole seconds.
-			if end := m.Status.MigrationState.EndTimestamp; end == nil || end.Time.Before(killed.Truncate(time.Second)) {
-				t.Fatalf("the migration ended at %v, before the %s was killed at %v: nothing is shown", end, k.name, killed)
-			}
-			s.awaitRunning("")
-			s.beats(s.vmi.Status.NodeName, 3)
-			s.unbroken()
-			s.single()
+			inner := *s
+			inner.T = t
+			inner.killedWhileMoving(k.name, k.kill)
+			s.vmi = inner.vmi
 		})
 	}
+}
+
+// killedWhileMoving moves the guest, and kills something before it has arrived.
+func (s *scene) killedWhileMoving(name string, kill func(*scene) func(context.Context) error) {
+	s.Helper()
+	m := s.begin()
+	s.awaitMoving(m)
+	killed := time.Now()
+	s.restore(kill(s))
+	must(s.T, refcluster.Await(s.Context(), patience, "the migration to end", func(ctx context.Context) error {
+		if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return err
+		}
+		if !m.IsFinal() {
+			return fmt.Errorf("it is %s, %+v", m.Status.Phase, m.Status.MigrationState)
+		}
+		return nil
+	}))
+	// Its time has whole seconds.
+	if end := m.Status.MigrationState.EndTimestamp; end == nil || end.Time.Before(killed.Truncate(time.Second)) {
+		s.Fatalf("the migration ended at %v, before the %s was killed at %v: nothing is shown", end, name, killed)
+	}
+	s.awaitRunning("")
+	s.beats(s.vmi.Status.NodeName, 3)
+	s.unbroken()
+	s.single()
 }
 
 // single waits until one Pod of the VMI is left that has not ended, on its node.

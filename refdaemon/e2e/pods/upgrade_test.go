@@ -29,10 +29,10 @@ var guests = flag.Int("guests", 4, "guests of TestUpgrade_RollsWhileGuestsRun, o
 // slowLabel marks guests that slow's policy is for.
 const slowLabel = "slow"
 
-// slow creates a policy with which the migration of a guest lasts for a quarter of a minute or longer.
-func slow(t *testing.T) {
+// slow creates a policy for the bandwidth of slow guests, which have some 60 MiB of memory to be sent.
+func slow(t *testing.T, bandwidth string) {
 	t.Helper()
-	c, rate := cluster(t), resource.MustParse("3Mi")
+	c, rate := cluster(t), resource.MustParse(bandwidth)
 	p := &v1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Spec: v1alpha1.MigrationPolicySpec{
 		Selectors:             &v1alpha1.Selectors{VirtualMachineInstanceSelector: v1alpha1.LabelSelector{slowLabel: "true"}},
 		BandwidthPerMigration: &rate, CompletionTimeoutPerGiB: ptr.To(int64(0)),
@@ -61,7 +61,7 @@ func (s *scene) awaitMoving(m *v1.VirtualMachineInstanceMigration) {
 // TestUpgrade_RollsWhileGuestsRun: Deployment and DaemonSet are replaced, Pod by Pod, while guests run and two of them move: no guest
 // notices. What they are replaced by has short-lived certificates, so that those of both agents are renewed while a guest moves.
 func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
-	slow(t)
+	slow(t, "3Mi")
 	t.Cleanup(func() { roll(t, false) })
 	var vmis []*v1.VirtualMachineInstance
 	for n := range max(*guests, 2) {
