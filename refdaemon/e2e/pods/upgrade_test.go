@@ -62,7 +62,7 @@ func (s *scene) awaitMoving(m *v1.VirtualMachineInstanceMigration) {
 // notices. What they are replaced by has short-lived certificates, so that those of both agents are renewed while a guest moves.
 func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
 	slow(t, "3Mi")
-	t.Cleanup(func() { roll(t, false) })
+	t.Cleanup(func() { rollControllers(t, false) })
 	var vmis []*v1.VirtualMachineInstance
 	for n := range max(*guests, 2) {
 		vmi := newGuest(fmt.Sprintf("guest-%d", n))
@@ -80,7 +80,8 @@ func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
 		s.awaitMoving(m)
 	}
 	began := time.Now()
-	roll(t, true)
+	rollControllers(t, true)
+	rollAgents(t)
 	for s, m := range moving {
 		s.arrive(m)
 		if end := m.Status.MigrationState.EndTimestamp; end == nil || end.Time.Before(began.Truncate(time.Second)) {
@@ -103,8 +104,8 @@ func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
 // shortLived is the flag of the controllers for certificates of agents that are soon renewed.
 const shortLived = "--node-cert-lifetime=15s"
 
-// roll replaces the Pods of Deployment and DaemonSet, one after the other, by ones whose certificates are short-lived, or not.
-func roll(t *testing.T, short bool) {
+// rollControllers replaces the controllers, one after the other, by ones that make short-lived certificates, or not.
+func rollControllers(t *testing.T, short bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -117,14 +118,20 @@ func roll(t *testing.T, short bool) {
 		c.Args = append(c.Args, shortLived)
 	}
 	must(t, admin.Patch(ctx, &d, client.MergeFrom(was)))
-	for _, args := range [][]string{
-		{"-n", d.Namespace, "rollout", "status", "deployment/" + d.Name},
-		{"-n", "virtloom-node", "rollout", "restart", "daemonset/virtloom-node"},
-		{"-n", "virtloom-node", "rollout", "status", "daemonset/virtloom-node"},
-	} {
-		if out, err := kubectl(args...); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
+	rollout(t, d.Namespace, "status", "deployment/"+d.Name)
+}
+
+// rollAgents replaces the agents, one after the other.
+func rollAgents(t *testing.T) {
+	t.Helper()
+	rollout(t, "virtloom-node", "restart", "daemonset/virtloom-node")
+	rollout(t, "virtloom-node", "status", "daemonset/virtloom-node")
+}
+
+func rollout(t *testing.T, namespace, verb, what string) {
+	t.Helper()
+	if out, err := kubectl("-n", namespace, "rollout", verb, what); err != nil {
+		t.Fatalf("kubectl rollout %s %s: %v\n%s", verb, what, err, out)
 	}
 }
 
