@@ -61,13 +61,13 @@ func TestMigrationPolicy_Followed(t *testing.T) {
 	m := s.migrate("followed")
 	s.awaitReason(m, v1.MigrationPending, migration.ReasonPolicyInvalid)
 
-	s.setBandwidth(p, "12Mi")
+	s.setBandwidth(p, "4Mi")
 	s.awaitMoving()
-	s.awaitSpeed(home, "12")
+	s.awaitSpeed(home, "4")
 	s.awaitHelp(func(p domain.Progress) bool { return p.Iteration > 2 }) // it does not converge
 
-	s.setBandwidth(p, "13Mi")
-	s.awaitSpeed(home, "13")
+	s.setBandwidth(p, "5Mi")
+	s.awaitSpeed(home, "5")
 	s.setBandwidth(p, "64Mi") // which ends it at once
 	s.awaitMigration(m, v1.MigrationSucceeded)
 	s.await(v1.Running)
@@ -80,7 +80,7 @@ func TestMigrationPolicy_Followed(t *testing.T) {
 	var events corev1.EventList
 	must(t, c.Client.List(t.Context(), &events, client.InNamespace(s.key.Namespace)))
 	reported := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "12Mi → 13Mi")
+		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "4Mi → 5Mi")
 	})
 	if !reported {
 		t.Errorf("no event %s reports it", migration.EventOptionsChanged)
