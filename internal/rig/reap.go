@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// journals is the folder of the watchdogs' journals, in that of the programs. What a journal says is done by whoever finds it, so
-// it is where nobody else can write.
+// journals is the folder of the watchdogs' journals, in that of the programs. What a journal says is done by the rig that finds it, so
+// only those who can change the programs can write there.
 const journals = ".rigs"
 
 // journalLimit bounds what is read of a journal, which has a line for each process.
