@@ -43,8 +43,7 @@ type hotplugPlan struct {
 // found by their controller. Those of the target belong to the migration: they are not
 // touched until the VMI has arrived. Then the target Pod is the launcher, and existing
 // attachments of the same volumes are reused, whoever created them. Those of the source are
-// deleted when its Pod has ended, and are garbage-collected with it at the latest. (Package
-// migration does not migrate VMIs with hotplugged volumes yet, so it creates none.)
+// deleted when its Pod has ended, and are garbage-collected with it at the latest.
 func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duration) hotplugPlan {
 	if batch <= 0 {
 		batch = defaultHotplugBatch

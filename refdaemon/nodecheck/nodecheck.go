@@ -60,7 +60,7 @@ func Judge(f Facts) []nodectrl.Problem {
 	add(!f.Mounted, podsNoMount, f.Pods+" is not a folder of the node", "if the kubelet has another --root-dir, change the volume \"pods\" of the DaemonSet and its --launchers")
 	add(f.Mounted && !f.Shared, podsNoShared, f.Pods+" is not a shared mount: volumes that are mounted there do not reach guests",
 		"make it shared on the node (mount --make-rshared /), and keep mountPropagation: Bidirectional of the DaemonSet")
-	add(f.Cgroups != "" && !f.Cgroup, noCgroup, f.Cgroups+" is no hierarchy of cgroups", "mount cgroup v2 at /sys/fs/cgroup of the node, and keep hostPID of the DaemonSet")
+	add(f.Cgroups != "" && !f.Cgroup, noCgroup, f.Cgroups+" is no hierarchy of cgroups", "mount cgroup v2, or the devices hierarchy of cgroup v1, under /sys/fs/cgroup of the node, and keep hostPID of the DaemonSet")
 	return all
 }
 
