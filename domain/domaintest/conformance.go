@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,7 +61,7 @@ type conformanceCase struct {
 }
 
 // Conformance tests the contract of [domain.Hypervisor] and of its abilities against the driver
-// that open returns; open is called once per case, and may make it parallel. A driver that lacks an ability of a case fails
+// that open returns; open is called once per case. A driver that lacks an ability of a case fails
 // it, unless that is declared: then the case is skipped, the declaration is printed at the end, and
 // a case of its own checks that the driver refuses the ability.
 func Conformance(t *testing.T, open func(t testing.TB) Driver) {
@@ -93,22 +92,14 @@ func allCases() map[string]conformanceCase {
 
 func runCases(t *testing.T, open func(t testing.TB) Driver, cases map[string]conformanceCase) {
 	t.Helper()
-	var mu sync.Mutex
 	declared := map[string][]string{} // by ability and reason
-	t.Cleanup(func() {
-		for _, what := range slices.Sorted(maps.Keys(declared)) {
-			t.Logf("declared unsupported: %s: %d cases: %q", what, len(declared[what]), declared[what])
-		}
-	})
 	for i, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
 			c, d := cases[name], open(t)
 			for _, a := range c.needs {
 				if why, ok := d.Unsupported[a]; ok {
 					key := fmt.Sprintf("%s: %s", a, why)
-					mu.Lock()
 					declared[key] = append(declared[key], name)
-					mu.Unlock()
 					t.Skipf("declared unsupported: %s: %s", a, why)
 				}
 				if lacks := d.lacks(a); lacks != "" {
@@ -119,6 +110,9 @@ func runCases(t *testing.T, open func(t testing.TB) Driver, cases map[string]con
 			s.needs = c.needs
 			c.run(s)
 		})
+	}
+	for _, what := range slices.Sorted(maps.Keys(declared)) {
+		t.Logf("declared unsupported: %s: %d cases: %q", what, len(declared[what]), declared[what])
 	}
 	runRefusals(t, open)
 }

@@ -66,24 +66,6 @@ func startNodes(t testing.TB) *nodes {
 	return ns
 }
 
-// pairs are nodes for tests beside each other, as many as run at a time.
-type pairs chan *nodes
-
-// take makes a test parallel and gives it a pair of nodes of its own, until it is over.
-func (p pairs) take(t *testing.T) *nodes {
-	t.Helper()
-	t.Parallel()
-	return p.alone(t)
-}
-
-// alone gives a test a pair of nodes until it is over, while no other runs.
-func (p pairs) alone(t *testing.T) *nodes {
-	t.Helper()
-	ns := <-p
-	t.Cleanup(func() { p <- ns })
-	return ns
-}
-
 // file makes a file on both nodes, private to each, unless it is there.
 func (ns *nodes) file(t testing.TB, path string, size int64) string {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,18 +18,8 @@ import (
 	"github.com/virtloom/virtloom/domain/transport"
 )
 
-// unsupported is what the guests of the tests lack.
-var unsupported = map[domaintest.Ability]string{
-	domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",
-}
-
-func testConformance(t *testing.T, all pairs) {
-	domaintest.Conformance(t, func(of testing.TB) domaintest.Driver {
-		if of == testing.TB(t) {
-			return domaintest.Driver{Unsupported: unsupported} // it asks which refusals there are
-		}
-		t, _ := of.(*testing.T)
-		ns := all.nodesFor(t)
+func testConformance(t *testing.T, ns *nodes) {
+	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		here, there := ns.n[0], ns.n[1]
 		from, to := ns.open(t, here), ns.open(t, there)
 		way := newRelay(t, from, to, "conformance")
@@ -39,8 +28,10 @@ func testConformance(t *testing.T, all pairs) {
 			Route: func(testing.TB, string) transport.Route { return way.route() },
 			Cut:   func(testing.TB) { way.cut() }, Mend: func(testing.TB) { way.mend() },
 			Definition: ns.definition, Fit: ns.fit(), Devices: ns.plugs(),
-			Unsupported: unsupported,
-			Crash:       func(t testing.TB, name string) { killQEMU(t, here, name) },
+			Unsupported: map[domaintest.Ability]string{
+				domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",
+			},
+			Crash: func(t testing.TB, name string) { killQEMU(t, here, name) },
 			Disconnect: func(t testing.TB) {
 				if err := here.KillLibvirtd(t.Context()); err != nil {
 					t.Fatal(err)
@@ -55,15 +46,6 @@ func testConformance(t *testing.T, all pairs) {
 			Timeout: 2 * time.Minute,
 		}
 	})
-}
-
-// nodesFor has a case run beside another, unless it depends on how soon an emulated guest waits for a page of its memory.
-func (p pairs) nodesFor(t *testing.T) *nodes {
-	t.Helper()
-	if strings.HasSuffix(t.Name(), "/post-copy_that_broke_off_is_resumed") {
-		return p.alone(t)
-	}
-	return p.take(t)
 }
 
 func uaAlias(name string) *libvirtxml.DomainAlias {

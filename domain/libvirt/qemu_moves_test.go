@@ -111,16 +111,15 @@ func (m *move) abort(done <-chan error) {
 	}
 }
 
-// testMoves runs guests that write memory as fast as they can one after the other, on the first pair, since each of them takes a processor.
-func testMoves(t *testing.T, ns *nodes, all pairs) {
-	t.Run("a disk travels beside the memory", func(t *testing.T) { testCopiedDisk(t, all.take(t)) })
+func testMoves(t *testing.T, ns *nodes) {
+	t.Run("a disk travels beside the memory", func(t *testing.T) { testCopiedDisk(t, ns) })
 	t.Run("a move of a disk is aborted", func(t *testing.T) {
-		m := newMove(t, all.take(t), "abort-disk", "")
+		m := newMove(t, ns, "abort-disk", "")
 		done := m.begin(func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 })
 		m.sees("a part of the disk", done, func(p domain.Progress) bool { return p.Processed > 1<<20 && p.Iteration == 0 })
 		m.abort(done)
 	})
-	t.Run("a move is aborted wherever it is", func(t *testing.T) { testAborts(t, all.take(t)) })
+	t.Run("a move is aborted wherever it is", func(t *testing.T) { testAborts(t, ns) })
 	t.Run("a guest that writes fast is slowed down", func(t *testing.T) {
 		m := newMove(t, ns, "busy", "dirty=96,0")
 		done := m.begin(func(r *domain.MigrationRequest) {
@@ -147,7 +146,7 @@ func testMoves(t *testing.T, ns *nodes, all pairs) {
 		}
 	})
 	t.Run("memory goes over many connections", func(t *testing.T) {
-		m := newMove(t, all.take(t), "parallel", "")
+		m := newMove(t, ns, "parallel", "")
 		if err := <-m.begin(func(r *domain.MigrationRequest) { r.Parallel = 4 }); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +174,7 @@ func testMoves(t *testing.T, ns *nodes, all pairs) {
 		}
 	})
 	t.Run("zstd is refused by name", func(t *testing.T) {
-		m := newMove(t, all.take(t), "zstd", "")
+		m := newMove(t, ns, "zstd", "")
 		err := <-m.begin(func(r *domain.MigrationRequest) { r.Parallel, r.Compression = 2, "zstd" })
 		if err != nil && !errors.Is(err, domain.ErrUnsupported) {
 			t.Errorf("it ended with %v, want that it is done or not supported", err)

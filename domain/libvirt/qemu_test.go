@@ -19,12 +19,10 @@ import (
 // contextWithoutEnd is for cleaning up after a test whose context has ended.
 func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
 
-// TestQEMU runs all tests of real guests on one pair of nodes; many small ones two at a time, each on a pair.
+// TestQEMU runs all tests of real guests on one pair of nodes.
 func TestQEMU(t *testing.T) {
-	ns, all := startNodes(t), make(pairs, 2)
-	all <- ns
-	all <- startNodes(t)
-	t.Run("conformance", func(t *testing.T) { testConformance(t, all) })
+	ns := startNodes(t)
+	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
 	t.Run("one question lists all domains", func(t *testing.T) { testBulk(t, ns) })
 	t.Run("an attach that the definition refuses is taken back", func(t *testing.T) { testRollBack(t, ns) })
 	t.Run("a guest that hangs has statistics", func(t *testing.T) { testHungStatistics(t, ns) })
@@ -43,7 +41,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("a guest that hangs costs others no time", func(t *testing.T) { testHungLatency(t, ns) })
 	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
-	t.Run("moves over sockets", func(t *testing.T) { testMoves(t, ns, all) })
+	t.Run("moves over sockets", func(t *testing.T) { testMoves(t, ns) })
 }
 
 func testHost(t *testing.T, ns *nodes) {
