@@ -5,16 +5,13 @@ package domainctrl
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
@@ -41,11 +38,8 @@ type checksums struct {
 	pace      *rate.Limiter
 	slots     chan struct{}
 
-	mu    sync.Mutex
-	ctx   context.Context // nil until the controller starts; ends with the manager
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	jobs  map[types.NamespacedName]*checksumJob
-	all   sync.WaitGroup
+	background
+	jobs map[types.NamespacedName]*checksumJob
 }
 
 // checksumJob is the computation for one VMI.
@@ -64,29 +58,6 @@ func newChecksums(w *workspace.Workspace, c clock.PassiveClock) *checksums {
 		jobs: map[types.NamespacedName]*checksumJob{},
 	}
 }
-
-// source takes the controller's queue and the manager's context.
-func (c *checksums) source() source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.ctx, c.queue = ctx, q
-		return nil
-	})
-}
-
-// Start makes the end of a manager wait for the computations.
-func (c *checksums) Start(ctx context.Context) error {
-	<-ctx.Done()
-	c.mu.Lock()
-	c.ctx = ctx // none begins from now on
-	c.mu.Unlock()
-	c.all.Wait()
-	return nil
-}
-
-// NeedLeaderElection is false: every node has images of its own.
-func (c *checksums) NeedLeaderElection() bool { return false }
 
 // see fills in the checksums of the VMI's images, or, at the target of its migration, until when to wait for them. It begins to
 // compute those that are wanted.

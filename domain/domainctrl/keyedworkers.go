@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // Pauses of a VMI whose passes fail after their worker has left them.
@@ -26,14 +23,11 @@ const (
 // and then serves the next VMI, so that no number of unresponsive domains delays the others. A VMI
 // has one keyed worker at a time, which serves users' requests as well.
 type keyedWorkers struct {
-	mu    sync.Mutex
-	ctx   context.Context // set by the source's start; ends with the manager
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	background
 	under map[reconcile.Request]*keyedWorker
 	waits map[reconcile.Request]int // users' requests that wait
 	fails map[reconcile.Request]int // in a row, of passes that their worker has left
-	all   sync.WaitGroup
-	ended chan struct{} // closed when the last one has ended with the manager
+	ended chan struct{}             // closed when the last one has ended with the manager
 }
 
 // keyedWorker runs one pass over a VMI.
@@ -56,29 +50,11 @@ func newKeyedWorkers() *keyedWorkers {
 	}
 }
 
-// source takes the controller's queue and the manager's context.
-func (n *keyedWorkers) source() source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.ctx, n.queue = ctx, q
-		return nil
-	})
-}
-
 // Start makes the end of a manager wait for the passes.
 func (n *keyedWorkers) Start(ctx context.Context) error {
-	<-ctx.Done()
-	n.mu.Lock()
-	n.ctx = ctx // none begins from now on
-	n.mu.Unlock()
-	n.all.Wait()
-	close(n.ended)
-	return nil
+	defer close(n.ended)
+	return n.background.Start(ctx)
 }
-
-// NeedLeaderElection is false: every node serves its own VMIs.
-func (n *keyedWorkers) NeedLeaderElection() bool { return false }
 
 // do runs a pass over a VMI and returns its result, if it ends within wait. If not, the pass
 // requeues the request when it ends, by its result. While it runs, a further request for the VMI is
