@@ -170,8 +170,11 @@ func TestSet_ReplacesForeignFilters(t *testing.T) {
 
 // Hotplug changes the list of a running guest: devices in both lists must be accessible at all
 // times, devices in neither never.
-func TestSet_AtomicReplacement(t *testing.T) {
-	dir := container(t)
+func TestSet_AtomicReplacement(t *testing.T) { replaceMeanwhile(t, container(t)) }
+
+// replaceMeanwhile replaces a list with a longer one and back, while a guest looks what it may open.
+func replaceMeanwhile(t *testing.T, dir string) {
+	t.Helper()
 	both, extra := char(1, 3), char(1, 7)
 	set(t, dir, both)
 	g := startGuest(t, dir, 0)
