@@ -242,8 +242,7 @@ func TestPods_BridgeHostileLinks(t *testing.T) {
 	}
 }
 
-// A second interface that the CNI plugin bridge has made, as multus has it made, is the guest's; another
-// guest of the network reaches it.
+// A second interface that the CNI plugin bridge has made, as multus has it made, is the guest's.
 func TestPods_SecondaryNetwork(t *testing.T) {
 	node := newSpace(t)
 	for name, ipam := range map[string]string{"with addresses": `{"type": "host-local", "subnet": "10.77.0.0/24", "dataDir": "DIR"}`, "without": `{}`} {
