@@ -60,8 +60,10 @@ type endless struct{}
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestListen_Again(t *testing.T) {
-	ca := newAuthority(t)
-	target := newNode(t, "node-b", ca)
+	target := newNode(t, "node-b", newAuthority(t), func(o *migrationproxy.Options) {
+		// No other program is given a port of this range when the proxy closes it.
+		o.Ports = migrationproxy.PortRange{First: 20000, Last: 29999}
+	})
 	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
 	if err != nil {
 		t.Fatal(err)

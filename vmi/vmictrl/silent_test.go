@@ -64,6 +64,22 @@ func (w *world) awaitState(g *v1.VirtualMachineInstance, want handoff.State) han
 	return l
 }
 
+// awaitLoss lets the node be silent until its guest is lost. Time goes on between the passes: the
+// controller may see an earlier heartbeat only now, and counts from there.
+func (w *world) awaitLoss(g *v1.VirtualMachineInstance, clock *clocktesting.FakePassiveClock) handoff.Lease {
+	w.t.Helper()
+	var l handoff.Lease
+	w.eventually(func() string {
+		if l = w.lease(g); l.State == handoff.Lost {
+			return ""
+		}
+		clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
+		w.change(g, func(g *v1.VirtualMachineInstance) { g.Annotations["poked"] = time.Now().String() })
+		return fmt.Sprintf("the lease is %+v", l)
+	})
+	return l
+}
+
 // silentNodeGone: an unresponsive node keeps the VMI until the Node object is gone and the time
 // in which the node may still act has passed.
 func silentNodeGone(w *world) {
@@ -74,8 +90,7 @@ func silentNodeGone(w *world) {
 	w.beat(n, 1)
 	w.awaitState(g, handoff.Owned)
 
-	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
-	lost := w.awaitState(g, handoff.Lost)
+	lost := w.awaitLoss(g, clock)
 	c := condition(g, v1.VirtualMachineInstanceSynchronized)
 	if c.Reason != vmi.ReasonNodeUnresponsive || !strings.Contains(c.Message, n.Name) || g.Status.Phase != v1.Running || !lost.MayRun(n.Name) {
 		w.t.Errorf("lease %+v, phase %s, condition %+v", lost, g.Status.Phase, c)
@@ -113,8 +128,7 @@ func silentNodeFenced(w *world) {
 	g := w.running("guest")
 	n := w.silentNode(g)
 	w.awaitState(g, handoff.Owned)
-	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
-	lost := w.awaitState(g, handoff.Lost)
+	lost := w.awaitLoss(g, clock)
 	w.eventually(func() string {
 		w.awaitState(g, handoff.Lost)
 		if a := asked.Load(); a == nil || a.UID != g.UID || a.Name != g.Name || a.Epoch != lost.Epoch {
@@ -138,8 +152,7 @@ func silentNodeTainted(w *world) {
 	g := w.running("guest")
 	n := w.silentNode(g)
 	w.awaitState(g, handoff.Owned)
-	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
-	w.awaitState(g, handoff.Lost)
+	w.awaitLoss(g, clock)
 	status := func(ready corev1.ConditionStatus) {
 		patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready)
 		if err := w.Status().Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", patch)); err != nil {
@@ -189,8 +202,7 @@ func silentNodeBack(w *world) {
 	n := w.silentNode(g)
 	w.beat(n, 1)
 	w.awaitState(g, handoff.Owned)
-	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
-	w.awaitState(g, handoff.Lost)
+	w.awaitLoss(g, clock)
 
 	w.beat(n, 2)
 	w.eventually(func() string { // the heartbeat may be observed after the return
