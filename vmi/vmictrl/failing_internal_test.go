@@ -192,7 +192,7 @@ func failingAt(t *testing.T, verb vmi.Verb, f *failing) *scene {
 	f.write, f.of = fails[verb].write, fails[verb].of
 	s := newScene(t, f.faults(), fails[verb].objects()...)
 	s.r.Renderer = plain{}
-	s.r.kinds.served[dvKind] = true
+	s.serve(dvKind)
 	return s
 }
 

@@ -281,11 +281,11 @@ func (r gatherer) machine(ctx context.Context, g *gathered) error {
 	if !slices.Contains(g.VMI.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		return nil
 	}
-	if err := r.kinds.know(ctx); err != nil {
+	if err := r.kinds.Know(ctx); err != nil {
 		return err
 	}
 	c := metav1.GetControllerOf(g.VMI)
-	if c == nil || c.Kind != vmKind.Kind || !r.kinds.serves(vmKind) {
+	if c == nil || c.Kind != vmKind.Kind || !r.kinds.Serves(vmKind) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/internal/optional"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -38,21 +39,22 @@ const readWithin = 10 * time.Second
 // cdiConfig is the name of CDI's one CDIConfig.
 const cdiConfig = "config"
 
-// CDI's kinds and VirtualMachines, where the cluster serves them.
+// CDI's kinds and VirtualMachines, where the cluster serves them, which the metadata of the definitions says.
 //
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes;storageprofiles;cdis;cdiconfigs,verbs=list;watch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=list;watch
 
 // optional lists the optional kinds and their map functions.
-func (r gatherer) optional() []optionalKind {
+func (r gatherer) optional() []optional.Kind {
 	vm := &metav1.PartialObjectMetadata{}
 	vm.SetGroupVersionKind(vmKind)
-	return []optionalKind{
-		{"datavolumes.cdi.kubevirt.io", dvKind, &cdiv1.DataVolume{}, watcher(r).claimants},
-		{"storageprofiles.cdi.kubevirt.io", profileKind, &cdiv1.StorageProfile{}, watcher(r).allWaiting},
-		{"cdis.cdi.kubevirt.io", cdiKind, &cdiv1.CDI{}, noVMI},
-		{"cdiconfigs.cdi.kubevirt.io", cdiConfigKind, &cdiv1.CDIConfig{}, noVMI},
-		{"virtualmachines.kubevirt.io", vmKind, vm, namesake},
+	return []optional.Kind{
+		{Definition: "datavolumes.cdi.kubevirt.io", Kind: dvKind, Object: &cdiv1.DataVolume{}, Wakes: watcher(r).claimants},
+		{Definition: "storageprofiles.cdi.kubevirt.io", Kind: profileKind, Object: &cdiv1.StorageProfile{}, Wakes: watcher(r).allWaiting},
+		{Definition: "cdis.cdi.kubevirt.io", Kind: cdiKind, Object: &cdiv1.CDI{}, Wakes: noVMI},
+		{Definition: "cdiconfigs.cdi.kubevirt.io", Kind: cdiConfigKind, Object: &cdiv1.CDIConfig{}, Wakes: noVMI},
+		{Definition: "virtualmachines.kubevirt.io", Kind: vmKind, Object: vm, Wakes: namesake},
 	}
 }
 
@@ -76,7 +78,7 @@ func (r gatherer) storage(ctx context.Context, g *gathered) error {
 	if g.VMI.IsFinal() {
 		return nil
 	}
-	if err := r.kinds.know(ctx); err != nil {
+	if err := r.kinds.Know(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
@@ -124,7 +126,7 @@ func read[T any, P object[T]](ctx context.Context, c client.Reader, g *gathered,
 
 // dataVolumes reads the DataVolumes that populate the VMI's claims.
 func (r gatherer) dataVolumes(ctx context.Context, g *gathered) error {
-	if !r.kinds.serves(dvKind) {
+	if !r.kinds.Serves(dvKind) {
 		return nil
 	}
 	g.Storage.DataVolumes = map[string]*cdiv1.DataVolume{}
@@ -166,7 +168,7 @@ func (r gatherer) classes(ctx context.Context, g *gathered) error {
 
 // profiles reads all StorageProfiles for a VMI with persistent state.
 func (r gatherer) profiles(ctx context.Context, g *gathered) error {
-	if !waiting(g.VMI) || !vmi.KeepsState(g.VMI) || !r.kinds.serves(profileKind) {
+	if !waiting(g.VMI) || !vmi.KeepsState(g.VMI) || !r.kinds.Serves(profileKind) {
 		return nil
 	}
 	var list cdiv1.StorageProfileList
@@ -182,7 +184,7 @@ func (r gatherer) profiles(ctx context.Context, g *gathered) error {
 
 // overhead reads the file system overhead from CDI's configuration, if there is exactly one CDI.
 func (r gatherer) overhead(ctx context.Context, g *gathered) error {
-	if len(g.Storage.Claims) == 0 || !r.kinds.serves(cdiKind) || !r.kinds.serves(cdiConfigKind) {
+	if len(g.Storage.Claims) == 0 || !r.kinds.Serves(cdiKind) || !r.kinds.Serves(cdiConfigKind) {
 		return nil
 	}
 	var list cdiv1.CDIList

@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/internal/optional"
 	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
@@ -41,14 +40,9 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	r.Client = readonly.Client{Source: r.Client}
 	r.observes = true
 	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: nodeGatherer{r}.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
-	r.kinds = &kinds{served: map[schema.GroupVersionKind]bool{}}
-	for _, of := range (gatherer{r}).optional() {
-		switch _, err := r.Client.RESTMapper().RESTMapping(of.kind.GroupKind(), of.kind.Version); {
-		case err == nil:
-			r.kinds.served[of.kind] = true
-		case !meta.IsNoMatchError(err):
-			return fmt.Errorf("vmictrl: detect %s: %w", of.kind, err)
-		}
+	var err error
+	if r.kinds, err = optional.Served(r.Client.RESTMapper(), gatherer{r}.optional()); err != nil {
+		return fmt.Errorf("vmictrl: %w", err)
 	}
 	return index(ctx, ix)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/backlog"
+	"github.com/virtloom/virtloom/internal/optional"
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/template"
@@ -127,7 +128,7 @@ type Reconciler struct {
 	// backlog has the queue of the controller, for other sources of requests, and the VMIs with deferred writes.
 	backlog backlog.Backlog
 	// kinds detects which optional kinds the cluster serves.
-	kinds *kinds
+	kinds *optional.Kinds
 	// reported has the reported wording of each VMI's failure.
 	reported retold.Failures
 	// starts are the traced starts of VMIs.
@@ -165,8 +166,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	r.kinds = newKinds(mgr, c, gatherer{r}.optional(), gatherer{r}.unserved)
-	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name), r.Metrics.setup(ctx, mgr, r))
+	r.kinds = optional.New(mgr, c, gatherer{r}.optional(), gatherer{r}.unserved)
+	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.Setup(mgr, r.Name), r.Metrics.setup(ctx, mgr, r))
 }
 
 func (r *Reconciler) complete() error {

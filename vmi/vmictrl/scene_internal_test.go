@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/optional"
 )
 
 // scene is a controller with a fake API server, whose writes the caches observe at once, and a fake clock.
@@ -87,7 +88,7 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 	if err := s.r.complete(); err != nil {
 		t.Fatal(err)
 	}
-	s.r.kinds = &kinds{served: map[schema.GroupVersionKind]bool{}}
+	s.serve()
 	s.r.nodes = &nodes{client: s.Client, clock: s.clock, after: s.r.SilentAfter, guests: nodeGatherer{s.r}.onNode, queue: &s.r.backlog, beats: map[string]beat{}}
 	var err error
 	if s.r.Gate, err = expectationsctrl.NewGate(s, expectationsctrl.Options{Clock: s.clock}); err != nil {
@@ -97,6 +98,15 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 		s.r.Gate.Observing().Create(event.CreateEvent{Object: seen})
 	}
 	return s
+}
+
+// serve makes optional kinds known to the controller.
+func (s *scene) serve(served ...schema.GroupVersionKind) {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range served {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	s.r.kinds, _ = optional.Served(mapper, gatherer{s.r}.optional()) // a mapper without discovery does not fail
 }
 
 // sceneVMI returns a VMI in a phase, on node-1 after the handoff.
