@@ -9,11 +9,12 @@ source "$(dirname "$0")/lib.sh"
 # One version of each group: the one that KubeVirt stores.
 paths=(
   core/v1
+  instancetype/v1beta1
   migrations/v1alpha1
 )
 
 # The packages of the controller, and those of the node agent: their markers (+kubebuilder:rbac) define their rights.
-controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority ./refdaemon/guard)
+controller=(./vmi/... ./vm/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority ./refdaemon/guard)
 node=(./domain/... ./refdaemon/guarded ./refdaemon/nodecert)
 
 # roles DIR

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // Options say what rig to start. The zero value is a control plane without nodes.
@@ -34,6 +36,8 @@ type Options struct {
 	// Bare leaves out what virtloom needs in a cluster, KubeVirt's definitions and the rights of the daemons, for whoever wants
 	// to install it.
 	Bare bool
+	// Definitions are definitions of further kinds that the API server serves.
+	Definitions []*apiextensionsv1.CustomResourceDefinition
 	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
 	Fabric FabricOptions
 	// LeanAudit keeps the bodies of requests out of the audit log, which spares the API server work

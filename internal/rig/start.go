@@ -142,6 +142,7 @@ func (r controlPlane) start(ctx context.Context) error {
 			if !r.options.Bare {
 				definitions, err = crd.Definitions()
 			}
+			definitions = append(definitions, r.options.Definitions...)
 			return err
 		},
 		func(context.Context) error {

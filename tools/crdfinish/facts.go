@@ -48,6 +48,25 @@ var facts = map[string]fact{
 			condition("Paused", "Paused", true),
 		},
 	},
+	"virtualmachines.kubevirt.io": {
+		status:     true,
+		shortNames: []string{"vm", "vms"},
+		columns:    []column{ageColumn, {name: "Status", path: ".status.printableStatus"}, readyColumn},
+	},
+	"virtualmachineinstancetypes.instancetype.kubevirt.io": {
+		shortNames: []string{"vminstancetype", "vminstancetypes", "vmf", "vmfs"},
+	},
+	"virtualmachineclusterinstancetypes.instancetype.kubevirt.io": {
+		cluster: true, hidden: true,
+		shortNames: []string{"vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"},
+	},
+	"virtualmachinepreferences.instancetype.kubevirt.io": {
+		shortNames: []string{"vmpref", "vmprefs", "vmp", "vmps"},
+	},
+	"virtualmachineclusterpreferences.instancetype.kubevirt.io": {
+		cluster: true, hidden: true,
+		shortNames: []string{"vmcp", "vmcps"},
+	},
 	"virtualmachineinstancemigrations.kubevirt.io": {
 		status:     true,
 		shortNames: []string{"vmim", "vmims"},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,14 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -54,27 +52,10 @@ func TestWithCDI(t *testing.T) {
 func definitions() []*apiextensionsv1.CustomResourceDefinition {
 	gv, names, cluster := cdiv1.SchemeGroupVersion, apiextensionsv1.NamespaceScoped, apiextensionsv1.ClusterScoped
 	return []*apiextensionsv1.CustomResourceDefinition{
-		open(gv.WithKind("DataVolume"), "datavolumes", names),
-		open(gv.WithKind("StorageProfile"), "storageprofiles", cluster),
-		open(gv.WithKind("CDI"), "cdis", cluster),
-		open(gv.WithKind("CDIConfig"), "cdiconfigs", cluster),
-	}
-}
-
-// open returns a definition that accepts all fields.
-func open(kind schema.GroupVersionKind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + kind.Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: kind.Group, Scope: scope,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind.Kind), Kind: kind.Kind, ListKind: kind.Kind + "List"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: kind.Version, Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", XPreserveUnknownFields: ptr.To(true),
-				}},
-			}},
-		},
+		rigtest.Definition(gv.WithKind("DataVolume"), "datavolumes", names),
+		rigtest.Definition(gv.WithKind("StorageProfile"), "storageprofiles", cluster),
+		rigtest.Definition(gv.WithKind("CDI"), "cdis", cluster),
+		rigtest.Definition(gv.WithKind("CDIConfig"), "cdiconfigs", cluster),
 	}
 }
 

@@ -14,9 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,27 +61,7 @@ func newCluster(t *testing.T) *cluster {
 	if c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme}); err != nil {
 		t.Fatal(err)
 	}
-	c.serveMachines(t)
 	return c
-}
-
-// serveMachines makes the cluster serve VirtualMachines, as with KubeVirt.
-func (c *cluster) serveMachines(t *testing.T) {
-	t.Helper()
-	machines := open(v1.VirtualMachineGroupVersionKind, "virtualmachines", apiextensionsv1.NamespaceScoped)
-	if err := definer(t, c.Rig).Create(t.Context(), machines); err != nil {
-		t.Fatal(err)
-	}
-	err := wait.PollUntilContextCancel(t.Context(), interval, true, func(ctx context.Context) (bool, error) {
-		err := c.List(ctx, &v1.VirtualMachineList{})
-		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func newScheme() (*runtime.Scheme, error) {

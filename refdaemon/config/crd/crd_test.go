@@ -21,10 +21,15 @@ type shape struct {
 
 func TestDefinitions_MatchKubeVirt(t *testing.T) {
 	want := map[string]shape{
-		"kubevirts.kubevirt.io":                        {Version: "v1", Status: true},
-		"migrationpolicies.migrations.kubevirt.io":     {Version: "v1alpha1", Cluster: true, Status: true},
-		"virtualmachineinstancemigrations.kubevirt.io": {Version: "v1", Status: true},
-		"virtualmachineinstances.kubevirt.io":          {Version: "v1"},
+		"kubevirts.kubevirt.io":                                       {Version: "v1", Status: true},
+		"virtualmachines.kubevirt.io":                                 {Version: "v1", Status: true},
+		"virtualmachineclusterinstancetypes.instancetype.kubevirt.io": {Version: "v1beta1", Cluster: true},
+		"virtualmachineclusterpreferences.instancetype.kubevirt.io":   {Version: "v1beta1", Cluster: true},
+		"virtualmachineinstancetypes.instancetype.kubevirt.io":        {Version: "v1beta1"},
+		"virtualmachinepreferences.instancetype.kubevirt.io":          {Version: "v1beta1"},
+		"migrationpolicies.migrations.kubevirt.io":                    {Version: "v1alpha1", Cluster: true, Status: true},
+		"virtualmachineinstancemigrations.kubevirt.io":                {Version: "v1", Status: true},
+		"virtualmachineinstances.kubevirt.io":                         {Version: "v1"},
 	}
 	got := map[string]shape{}
 	for _, d := range definitions(t) {
