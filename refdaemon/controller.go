@@ -23,6 +23,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/template/templatectrl"
+	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -80,6 +81,7 @@ func runController(ctx context.Context, config *configfile.ControllerConfigurati
 func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 	for _, add := range []func(context.Context, ctrl.Manager) error{
 		o.addVMI,
+		o.addVM,
 		o.addMigration,
 		o.addEvacuation,
 		o.addUpdate,
@@ -166,4 +168,18 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	o.guests = r
 	return r.SetupWithManager(ctx, mgr)
+}
+
+// addVM adds the controller of VirtualMachines.
+func (o *controller) addVM(ctx context.Context, mgr ctrl.Manager) error {
+	if !o.config.VirtualMachines {
+		return nil
+	}
+	own, err := writes("vm")
+	if err != nil {
+		return err
+	}
+	return (&vmctrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Observer: own, Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+	}).SetupWithManager(ctx, mgr)
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/guarded"
 	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/tracing"
+	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -189,5 +190,5 @@ func (p *process) tracing(ctx context.Context) (func(), error) {
 // newScheme returns a scheme with every kind that the daemons read or write.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s), migrationsv1.AddToScheme(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s), vmctrl.AddToScheme(s), migrationsv1.AddToScheme(s))
 }

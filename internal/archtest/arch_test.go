@@ -81,12 +81,15 @@ var edges = map[string][]string{
 	"domain/workspace":        {"domain", "domain/convert", "domain/status"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
+	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
 	"template/templatectrl":         {"template/render"},
 	"vmi/vmictrl": {
-		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/readonly", "internal/retold",
+		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/retold",
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
+	},
+	"vm/vmctrl": {
+		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
@@ -136,8 +139,8 @@ var pure = map[string][]string{
 
 // only lists who may depend on an import, directly or not.
 var only = map[string][]string{
-	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
-	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
+	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/vmctrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
+	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/vmctrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
 	"google.golang.org/grpc":                    {"domain/launcher", "domain/deviceplugin", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirt":                    {"domain/libvirt", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/", "examples/"},

@@ -18,6 +18,7 @@ import (
 func TestControllers_DecideTwiceAtMost(t *testing.T) {
 	for folder, want := range map[string]map[string]int{
 		"vmi/vmictrl":             {"step": 2, "Plan": 1, "Explain": 1},
+		"vm/vmctrl":               {"step": 2, "Plan": 1},
 		"migration/migrationctrl": {"Reconcile": 2},
 		"domain/domainctrl":       {"pass": 1, "request": 1},
 	} {

@@ -50,6 +50,10 @@ type ControllerConfiguration struct {
 	// AdditionalLauncherAnnotationsSync are the same keys of annotations. Default none.
 	// Takes effect at the next start.
 	AdditionalLauncherAnnotationsSync []string `json:"additionalLauncherAnnotationsSync"`
+	// VirtualMachines makes this process reconcile VirtualMachines as well, unless another controller does.
+	// Default true.
+	// Takes effect at the next start.
+	VirtualMachines bool `json:"virtualMachines"`
 	// DeletionGuard makes the API server refuse to delete the daemons, definitions and rights while VMIs exist. Default false.
 	// Takes effect at the next start.
 	DeletionGuard bool `json:"deletionGuard"`
@@ -130,9 +134,9 @@ func NewController() *ControllerConfiguration {
 	c := &ControllerConfiguration{
 		Daemon: newDaemon(), LeaderElection: LeaderElection{Enabled: true}, LauncherImage: DefaultLauncherImage,
 		NodeSilentAfter:   metav1.Duration{Duration: vmi.DefaultSilentAfter},
-		OutOfServiceTaint: true,
-		Webhooks:          Webhooks{Address: off, CertLifetime: metav1.Duration{Duration: defaultCertLifetime}},
-		NodeCertificates:  newNodeCertificates(),
+		OutOfServiceTaint: true, VirtualMachines: true,
+		Webhooks:         Webhooks{Address: off, CertLifetime: metav1.Duration{Duration: defaultCertLifetime}},
+		NodeCertificates: newNodeCertificates(),
 		Migrations: Migrations{
 			InboundPerNode: 2, AgeAfter: metav1.Duration{Duration: 10 * time.Minute}, PendingTimeout: metav1.Duration{Duration: 24 * time.Hour},
 			Cooldown: metav1.Duration{Duration: 5 * time.Minute}, Evacuate: true, UpdateWorkloads: true,
@@ -156,6 +160,7 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("outOfServiceTaint", "out-of-service-taint", "make the taint node.kubernetes.io/out-of-service on an unresponsive Node that is not ready confirm that the machine is off, which fails its VMIs", boolean(&c.OutOfServiceTaint)),
 		option("additionalLauncherLabelsSync", "additional-launcher-labels-sync", "`keys` of labels, separated by commas, that are synced from a VMI to its Pod; a key may end in *", &list{to: &c.AdditionalLauncherLabelsSync, commas: true}),
 		option("additionalLauncherAnnotationsSync", "additional-launcher-annotations-sync", "the same `keys` of annotations", &list{to: &c.AdditionalLauncherAnnotationsSync, commas: true}),
+		option("virtualMachines", "virtual-machines", "reconcile VirtualMachines as well; disable it where another controller does", boolean(&c.VirtualMachines)),
 		option("deletionGuard", "deletion-guard", "make the API server refuse to delete the daemons, definitions, namespaces and rights of virtloom's manifests while VMIs exist", boolean(&c.DeletionGuard)),
 		option("webhooks.address", "webhook-address", "`address` of the webhooks that default and validate new VMIs and judge evictions of their Pods; 0 serves none", text(&w.Address)),
 		option("webhooks.certDir", "webhook-cert-dir", "`directory` of tls.crt and tls.key for --webhook-address; reloaded when they change", text(&w.CertDir)),

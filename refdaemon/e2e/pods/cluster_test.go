@@ -177,8 +177,14 @@ func bootAll(t *testing.T, vmis ...*v1.VirtualMachineInstance) []*scene {
 // create creates a VMI, follows its console, and removes it when the test is over.
 func create(t *testing.T, vmi *v1.VirtualMachineInstance) *scene {
 	t.Helper()
+	must(t, cluster(t).Client.Create(t.Context(), vmi))
+	return follow(t, vmi)
+}
+
+// follow follows the console of a VMI that exists, and removes the VMI when the test is over.
+func follow(t *testing.T, vmi *v1.VirtualMachineInstance) *scene {
+	t.Helper()
 	c := cluster(t)
-	must(t, c.Client.Create(t.Context(), vmi))
 	ctx, stop := context.WithCancel(context.Background())
 	s := &scene{T: t, c: c, key: client.ObjectKeyFromObject(vmi), vmi: vmi, con: c.Follow(ctx, vmi)}
 	t.Cleanup(func() {
