@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package guard has the API server refuse to delete what virtual machines depend on while there are any: the definitions, with
-// which every VMI would go, and the daemons with their namespaces, accounts and rights. It is for "kubectl delete -f".
+// which every VirtualMachine and VMI would go, and the daemons with their namespaces, accounts and rights. It is for "kubectl delete -f".
 //
-// [Keeper] binds a ValidatingAdmissionPolicy while VMIs exist, so that the API server refuses also while no controller runs.
+// [Keeper] binds a ValidatingAdmissionPolicy while VMIs or VirtualMachines exist, so that the API server refuses also while no controller runs.
 // Policy and binding are not among the manifests, which would delete them with the rest: policies of admission are not
 // subject to admission, so nothing can refuse that. They are owned by the definition of VMIs instead, and go with it.
 package guard
@@ -43,7 +43,7 @@ const (
 
 // Keeper maintains the guard, on the leader among replicas.
 type Keeper struct {
-	// Client lists VMIs, from a cache, and writes the guard.
+	// Client lists VMIs and VirtualMachines, from a cache, and writes the guard.
 	Client client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
@@ -57,9 +57,9 @@ type Keeper struct {
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=virtloom-guests-exist,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=virtualmachineinstances.kubevirt.io,verbs=get
-// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=list;watch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances;virtualmachines,verbs=list;watch
 
-// SetupWithManager registers the keeper. It is asked whenever a VMI comes or goes.
+// SetupWithManager registers the keeper. It is asked whenever a VMI or a VirtualMachine comes or goes.
 func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 	one := reconcile.Request{NamespacedName: types.NamespacedName{Name: Name}}
 	at := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{one} })
@@ -70,23 +70,35 @@ func (k *Keeper) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("deletion-guard").
 		WatchesRawSource(start).
 		Watches(&v1.VirtualMachineInstance{}, at).
+		Watches(&v1.VirtualMachine{}, at).
 		WithEventFilter(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}).
 		Complete(k)
 }
 
-// Reconcile makes the guard exist if and only if a VMI does.
-func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	var some v1.VirtualMachineInstanceList
-	if err := k.Client.List(ctx, &some, client.Limit(1)); err != nil {
-		return reconcile.Result{}, fmt.Errorf("list VMIs: %w", err)
+// machines reports whether there is a VMI or a VirtualMachine.
+func machines(ctx context.Context, from client.Reader) (bool, error) {
+	var guests v1.VirtualMachineInstanceList
+	if err := from.List(ctx, &guests, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list VMIs: %w", err)
 	}
-	exist := len(some.Items) > 0
+	var owners v1.VirtualMachineList
+	if err := from.List(ctx, &owners, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list VirtualMachines: %w", err)
+	}
+	return len(guests.Items)+len(owners.Items) > 0, nil
+}
+
+// Reconcile makes the guard exist if and only if a VMI or a VirtualMachine does.
+func (k *Keeper) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	exist, err := machines(ctx, k.Client)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	if time.Since(k.checked) >= every {
 		if err := k.look(ctx); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	var err error
 	switch {
 	case exist && !k.bound:
 		err = k.bind(ctx)
@@ -142,18 +154,14 @@ func (k *Keeper) bind(ctx context.Context) error {
 		}
 	}
 	k.bound = true
-	ctrl.LoggerFrom(ctx).Info("VMIs exist: what they depend on cannot be deleted", "policy", Name)
+	ctrl.LoggerFrom(ctx).Info("VMIs or VirtualMachines exist: what they depend on cannot be deleted", "policy", Name)
 	return nil
 }
 
-// release removes the binding, unless the API server knows of a VMI that the cache does not have yet.
+// release removes the binding, unless the API server knows of something that the cache does not have yet.
 func (k *Keeper) release(ctx context.Context) error {
-	var some v1.VirtualMachineInstanceList
-	if err := k.Reader.List(ctx, &some, client.Limit(1)); err != nil {
-		return fmt.Errorf("list VMIs: %w", err)
-	}
-	if len(some.Items) > 0 {
-		return nil
+	if exist, err := machines(ctx, k.Reader); err != nil || exist {
+		return err
 	}
 	var errs []error
 	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
@@ -163,6 +171,6 @@ func (k *Keeper) release(ctx context.Context) error {
 		return fmt.Errorf("guard against deletion no more: %w", err)
 	}
 	k.bound = false
-	ctrl.LoggerFrom(ctx).Info("No VMI exists: everything may be deleted", "policy", Name)
+	ctrl.LoggerFrom(ctx).Info("No VMI or VirtualMachine exists: everything may be deleted", "policy", Name)
 	return nil
 }

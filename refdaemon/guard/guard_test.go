@@ -28,10 +28,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cluster has a number of VMIs.
+// cluster has a number of VMIs, and of VirtualMachines.
 type cluster struct {
 	client.WithWatch
-	guests int
+	guests, owners int
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -42,7 +42,12 @@ func newCluster(t *testing.T) *cluster {
 	c.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: owner, UID: "uid-1"}},
 	).WithInterceptorFuncs(interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
-		l.(*v1.VirtualMachineInstanceList).Items = make([]v1.VirtualMachineInstance, c.guests)
+		switch l := l.(type) {
+		case *v1.VirtualMachineInstanceList:
+			l.Items = make([]v1.VirtualMachineInstance, c.guests)
+		case *v1.VirtualMachineList:
+			l.Items = make([]v1.VirtualMachine, c.owners)
+		}
 		return nil
 	}}).Build()
 	return c
@@ -91,10 +96,15 @@ func TestKeeper_FollowsGuests(t *testing.T) {
 	if !guarded(t, c) {
 		t.Fatal("the binding is not made again")
 	}
-	c.guests = 0
+	c.guests, c.owners = 0, 1
+	pass(t, k)
+	if !guarded(t, c) {
+		t.Fatal("a halted VirtualMachine exists")
+	}
+	c.owners = 0
 	pass(t, &Keeper{Client: c, Reader: c}) // and another
 	if guarded(t, c) {
-		t.Error("no VMI exists any more")
+		t.Error("neither exists any more")
 	}
 }
 

@@ -145,7 +145,9 @@ func (w *world) testRoles(t *testing.T) {
 	}
 	controller := map[bool][]string{
 		true: {
-			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "get,list,watch,create,patch,delete kubevirt.io/virtualmachineinstancemigrations",
+			"get,list,watch,create,patch,delete kubevirt.io/virtualmachineinstances", "get,list,watch,create,patch,delete kubevirt.io/virtualmachineinstancemigrations",
+			"get,list,watch,patch kubevirt.io/virtualmachines", "patch kubevirt.io/virtualmachines/status", "get,list,watch,create,delete apps/controllerrevisions",
+			"list,watch instancetype.kubevirt.io/virtualmachineclusterinstancetypes", "create authorization.k8s.io/subjectaccessreviews",
 			"patch kubevirt.io/virtualmachineinstancemigrations/status", "patch kubevirt.io/kubevirts/status", "create /pods/eviction", "list,watch migrations.kubevirt.io/migrationpolicies",
 			"get,list,watch,create,delete /pods", "patch /pods/status", "get,list,watch,patch /nodes", "get /configmaps",
 			"create,patch events.k8s.io/events", "get,update coordination.k8s.io/leases virtloom-system/virtloom-controller",
@@ -154,7 +156,8 @@ func (w *world) testRoles(t *testing.T) {
 			"get,create,patch,delete admissionregistration.k8s.io/validatingadmissionpolicies /virtloom-guests-exist",
 		},
 		false: {
-			"create,update,delete kubevirt.io/virtualmachineinstances", "get,list /secrets", "list /configmaps", "create,update,delete /nodes", "patch /nodes/status",
+			"update,deletecollection kubevirt.io/virtualmachineinstances", "create,update,delete kubevirt.io/virtualmachines", "get,list /secrets", "list /configmaps",
+			"create,patch,update,delete instancetype.kubevirt.io/virtualmachineinstancetypes", "create,update,delete /nodes", "patch /nodes/status",
 			"update coordination.k8s.io/leases virtloom-system/other", "create coordination.k8s.io/leases kube-system/x",
 			"approve,sign certificates.k8s.io/signers /kubernetes.io", "create certificates.k8s.io/certificatesigningrequests", "update /secrets virtloom-system/other",
 			"get,create,patch,delete admissionregistration.k8s.io/validatingadmissionpolicies /virtloom-guests", "create admissionregistration.k8s.io/validatingadmissionpolicybindings",
