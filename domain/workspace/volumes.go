@@ -109,7 +109,7 @@ var kinds = []struct {
 	applies func(*v1.Volume) bool
 	locate  func(context.Context, *Workspace, volume) (convert.DiskSource, error)
 }{
-	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(ctx context.Context, _ *Workspace, v volume) (convert.DiskSource, error) { return v.hostDisk(ctx) }},
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, alone(hostDisk)},
 	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
 		return claimDisks{w.Claims}.writable(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
 	}},
@@ -122,7 +122,7 @@ var kinds = []struct {
 	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
 		return imageDisks{w.Images, w.Volumes, w.Pods}.containerDisk(ctx, v)
 	}},
-	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, func(ctx context.Context, _ *Workspace, v volume) (convert.DiskSource, error) { return v.emptyDisk(ctx) }},
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, alone(emptyDisk)},
 	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, generates(generated.noCloud)},
 	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, generates(generated.configDrive)},
 	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, generates(generated.configMap)},
@@ -131,6 +131,11 @@ var kinds = []struct {
 	{func(v *v1.Volume) bool { return v.Sysprep != nil }, generates(generated.sysprep)},
 	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, generates(generated.serviceAccount)},
 	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, generates(generated.downwardMetrics)},
+}
+
+// alone is for volumes that need nothing of the workspace.
+func alone(by func(context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
+	return func(ctx context.Context, _ *Workspace, v volume) (convert.DiskSource, error) { return by(ctx, v) }
 }
 
 func generates(by func(generated, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
@@ -242,7 +247,7 @@ func (v volume) attached() bool {
 }
 
 // hostDisk returns the file of the node, and creates it where the VMI lets it.
-func (v volume) hostDisk(ctx context.Context) (convert.DiskSource, error) {
+func hostDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	h := v.HostDisk
 	if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
 		return convert.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", h.Path),
@@ -283,7 +288,7 @@ func (v volume) present(ctx context.Context, field string, src *convert.DiskSour
 }
 
 // emptyDisk makes a disk that is lost when the VMI ends.
-func (v volume) emptyDisk(ctx context.Context) (convert.DiskSource, error) {
+func emptyDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	path := v.file(".qcow2")
 	bytes := v.EmptyDisk.Capacity.Value()
 	if bytes <= 0 {
