@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -68,7 +70,7 @@ func (d dataVolumes) usable(dv *cdiv1.DataVolume) bool {
 		if d.VM.Status.PrintableStatus != v1.VirtualMachineStatusDataVolumeError {
 			d.warn(failedImport, message)
 		}
-		d.wait(Wait{Reason: failedImport, Message: message, Object: object, Until: "the DataVolume is recreated", Responsible: ByUser})
+		d.wait(Wait{Reason: failedImport, Message: message, Object: object, Until: "the DataVolume is recreated", Responsible: handoff.ByUser})
 		return false
 	}
 	if b := dvCondition(dv, cdiv1.DataVolumeBound); dv.Status.Phase == cdiv1.Pending && b != nil && b.Status != corev1.ConditionTrue && b.Reason == "ErrExceededQuota" {
@@ -80,7 +82,7 @@ func (d dataVolumes) usable(dv *cdiv1.DataVolume) bool {
 		return false
 	}
 	d.wait(Wait{Reason: string(v1.VirtualMachineStatusProvisioning), Message: fmt.Sprintf("%s is in phase %s", object, dv.Status.Phase), Object: object,
-		Until: "the DataVolume is populated", Responsible: ByStorage})
+		Until: "the DataVolume is populated", Responsible: handoff.ByStorage})
 	return false
 }
 

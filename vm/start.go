@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
@@ -44,14 +45,14 @@ func (d startStop) prevented() bool {
 		d.fail(reasonFailedCreate, fmt.Sprintf("Failure while starting VMI: VirtualMachineInstance %s/%s exists and is controlled by %s; delete it, or rename the VirtualMachine",
 			d.VM.Namespace, d.VM.Name, d.foreign))
 	case d.VMI != nil: // it is being deleted
-		d.wait(Wait{Reason: "VMITerminating", Object: vmiObject(d.VMI), Responsible: ByController,
+		d.wait(Wait{Reason: "VMITerminating", Object: vmiObject(d.VMI), Responsible: handoff.ByController,
 			Message: "a VirtualMachineInstance of this name is being deleted", Until: "it is deleted"})
 	case specChanged(d.VM, d.plan.VM):
 		// The VMI belongs to a generation, which only the stored spec has.
-		d.wait(Wait{Reason: "WaitingForSpec", Object: vmObject(d.VM), Responsible: ByController, Message: "the spec is not stored yet", Until: "the cache observes the write"})
+		d.wait(Wait{Reason: "WaitingForSpec", Object: vmObject(d.VM), Responsible: handoff.ByController, Message: "the spec is not stored yet", Until: "the cache observes the write"})
 	case dataVolumes(d).lackForStart():
 	case conditionTrue(d.VM, v1.VirtualMachineManualRecoveryRequired):
-		d.wait(Wait{Reason: string(v1.VirtualMachineManualRecoveryRequired), Object: vmObject(d.VM), Responsible: ByUser,
+		d.wait(Wait{Reason: string(v1.VirtualMachineManualRecoveryRequired), Object: vmObject(d.VM), Responsible: handoff.ByUser,
 			Message: "the VMI ended during the migration of its volumes", Until: "the volumes of the template are corrected"})
 	default:
 		return false

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // receivedWithin is how often a decentralized migration that ends is looked at.
@@ -149,6 +151,6 @@ func (d runStrategy) startDelayed() {
 	}
 	at := f.RetryAfterTimestamp.Time
 	d.requeue(at)
-	d.wait(Wait{Reason: string(v1.VirtualMachineStatusCrashLoopBackOff), Object: vmObject(d.VM), Responsible: ByController, Deadline: &at, Until: "the back-off is over",
+	d.wait(Wait{Reason: string(v1.VirtualMachineStatusCrashLoopBackOff), Object: vmObject(d.VM), Responsible: handoff.ByController, Deadline: &at, Until: "the back-off is over",
 		Message: fmt.Sprintf("%d VMIs in a row have failed before they ran; the next start is at %s", f.ConsecutiveFailCount, at.UTC().Format(time.RFC3339))})
 }

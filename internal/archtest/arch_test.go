@@ -52,7 +52,7 @@ var edges = map[string][]string{
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
-	"vm":               {"internal/vmistatus", "vm/instancetype", "vm/liveupdate", "vm/restart"},
+	"vm":               {"handoff", "internal/vmistatus", "vm/instancetype", "vm/liveupdate", "vm/restart"},
 	"vm/instancetype":  {"internal/vmidefaults"},
 	"vm/liveupdate":    {"internal/vmistatus"},
 	"vm/restart":       {"internal/vmidefaults"},
@@ -62,7 +62,7 @@ var edges = map[string][]string{
 	"migration/policy":               {},
 	"migration/placement":            {"migration/internal/launcherpod"},
 	"migration":                      {"handoff", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
-	"migration/explain":              {"internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/explain":              {"handoff", "internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
 	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
 	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
 
