@@ -13,53 +13,54 @@
 //
 // # The states
 //
-// Below each state stand the party whose turn it is and the time limit, then the
-// events that lead out of the state, the new state, and the sender. A + marks a new
-// epoch. Any other event is refused.
+// Below each state stand the component that is [Responsible] for the next step, of which
+// the node is the holder, and the time limit, then the events that lead out of the
+// state, the new state, and the sender. A + marks a new epoch. Any other event is
+// refused.
 //
 //	Unclaimed ─Claim▶ Claimed ─Offer▶ Offered ─Accept▶ Owned
 //	    ─Prepare▶ Preparing ─Ready▶ Prepared ─Begin▶ Moving ─TakeOver▶ Arrived
 //	    ─Finalize▶ Owned ─Stop▶ Releasing ─Release▶ Released
 //
 //	Unclaimed
-//	    turn: controller
+//	    responsible: controller
 //	    Claim    ──▶  Claimed    by the controller
 //	    Offer    ──▶ +Offered    by the controller
 //	    Release  ──▶ +Released   by the controller
 //	Claimed
-//	    turn: controller, within 5m
+//	    responsible: controller, within 5m
 //	    Claim    ──▶  Claimed    by the controller
 //	    Offer    ──▶ +Offered    by the controller
 //	    Withdraw ──▶ +Unclaimed  by the controller
 //	    Release  ──▶ +Released   by the controller
 //	Offered
-//	    turn: holder, within 5m
+//	    responsible: node, within 5m
 //	    Withdraw ──▶ +Unclaimed  by the controller
 //	    Accept   ──▶  Owned      by the holder
 //	    Release  ──▶ +Released   by the controller
 //	Owned
-//	    turn: holder, while it gives signs of life
+//	    responsible: node, while it gives signs of life
 //	    Started  ──▶  Owned      by the holder
 //	    Prepare  ──▶ +Preparing  by the controller
 //	    Stop     ──▶  Releasing  by the holder
 //	    Release  ──▶ +Released   by the holder
 //	    Suspect  ──▶ +Lost       by the controller
 //	Preparing
-//	    turn: target, within 5m
+//	    responsible: target node, within 5m
 //	    Ready    ──▶  Prepared   by the target
 //	    Cancel   ──▶ +Owned      by the controller
 //	    Revert   ──▶ +Owned      by the holder
 //	    Stop     ──▶  Releasing  by the holder
 //	    Release  ──▶ +Released   by the holder
 //	Prepared
-//	    turn: holder, within 5m
+//	    responsible: node, within 5m
 //	    Begin    ──▶  Moving     by the holder
 //	    Cancel   ──▶ +Owned      by the controller
 //	    Revert   ──▶ +Owned      by the holder
 //	    Stop     ──▶  Releasing  by the holder
 //	    Release  ──▶ +Released   by the holder
 //	Moving
-//	    turn: holder, within 30m
+//	    responsible: node, within 30m
 //	    Abort    ──▶  Moving     by the controller
 //	    Revert   ──▶ +Owned      by the holder
 //	    TakeOver ──▶ +Arrived    by the target
@@ -68,30 +69,30 @@
 //	    Suspect  ──▶ +Lost       by the controller
 //	    Fence    ──▶ +Fenced     by the controller
 //	Arrived
-//	    turn: holder, within 5m
+//	    responsible: node, within 5m
 //	    Finalize ──▶  Owned      by the holder
 //	    Stop     ──▶  Releasing  by the holder
 //	    Release  ──▶ +Released   by the holder
 //	    Suspect  ──▶ +Lost       by the controller
 //	Releasing
-//	    turn: holder, within 1m
+//	    responsible: node, within 1m
 //	    Release  ──▶ +Released   by the holder
 //	    Suspect  ──▶ +Lost       by the controller
 //	Lost
-//	    turn: controller, within 3m
+//	    responsible: controller, within 3m
 //	    TakeOver ──▶ +Arrived    by the target
 //	    Release  ──▶ +Released   by the holder
 //	    Return   ──▶  as before  by the holder
 //	    Fence    ──▶ +Fenced     by the controller
 //	Fenced
-//	    turn: controller, within 5m
+//	    responsible: controller, within 5m
 //	    Offer    ──▶ +Offered    by the controller
 //	    TakeOver ──▶ +Arrived    by the target
 //	    Decline  ──▶ +Fenced     by the target
 //	    Release  ──▶ +Released   by the controller
 //	    Fence    ──▶ +Fenced     by the controller
 //	Released
-//	    turn: nobody
+//	    responsible: nobody
 //
 // # Epochs
 //

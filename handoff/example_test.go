@@ -22,7 +22,7 @@ func printLease(l handoff.Lease, err error) {
 		fmt.Println(err)
 		return
 	}
-	fmt.Printf("%s epoch=%d turn=%s cause=%s\n", l.State, l.Epoch, l.Turn(), l.Cause)
+	fmt.Printf("%s epoch=%d responsible=%s cause=%s\n", l.State, l.Epoch, l.Responsible(), l.Cause)
 }
 
 // A VMI starts on one node and migrates to another. Each event carries the epoch that its
@@ -84,8 +84,8 @@ func ExampleOf() {
 	// Store vmi under its resourceVersion; only then carry out the commands.
 	fmt.Println(commands[0].ID)
 	// Output:
-	// Offered epoch=0 turn=holder cause=WrittenByKubeVirt
-	// Owned epoch=0 turn=holder cause=NodeAccepted
+	// Offered epoch=0 responsible=node cause=WrittenByKubeVirt
+	// Owned epoch=0 responsible=node cause=NodeAccepted
 	// start/0
 }
 
@@ -102,7 +102,7 @@ func ExampleFencer() {
 	}
 	lease, _, err = handoff.Step(lease, handoff.Event{Kind: handoff.Fence, Epoch: 4, Node: "node-a", Evidence: evidence}, at)
 	printLease(lease, err)
-	// Output: Fenced epoch=5 turn=controller cause=FenceConfirmed
+	// Output: Fenced epoch=5 responsible=controller cause=FenceConfirmed
 }
 
 // after returns the lease after the events, each sent at its epoch.
@@ -183,16 +183,15 @@ func ExampleLease_MoveOutcome() {
 	// not ended
 }
 
-// An overdue step changes nothing by itself; a monitor reports the party whose turn it is.
-func ExampleLease_Turn() {
-	waits := map[handoff.Party]string{handoff.Controller: "the controller", handoff.HolderNode: "the node that has it", handoff.TargetNode: "the target node"}
+// An overdue step changes nothing by itself; a monitor reports the responsible component.
+func ExampleLease_Responsible() {
 	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.DefaultAcceptWithin})
 	preparing := after(started(), handoff.Event{Kind: handoff.Prepare, Node: "node-b", Tag: "migration-uid"})
 	for _, lease := range []handoff.Lease{offered, preparing, started()} {
-		fmt.Println(lease.State, "- turn of", waits[lease.Turn()], "- overdue in an hour:", lease.Overdue(at.Add(time.Hour)))
+		fmt.Printf("%s - responsible: %s - overdue in an hour: %t\n", lease.State, lease.Responsible(), lease.Overdue(at.Add(time.Hour)))
 	}
 	// Output:
-	// Offered - turn of the node that has it - overdue in an hour: true
-	// Preparing - turn of the target node - overdue in an hour: true
-	// Owned - turn of the node that has it - overdue in an hour: false
+	// Offered - responsible: node - overdue in an hour: true
+	// Preparing - responsible: target node - overdue in an hour: true
+	// Owned - responsible: node - overdue in an hour: false
 }

@@ -144,7 +144,7 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 		t.Fatalf("%+v after %+v came back after the end", next, e)
 	case next.State == handoff.Unclaimed && l.State != handoff.Unclaimed && l.State != handoff.Claimed && l.State != handoff.Offered:
 		t.Fatalf("%+v after %+v lost an accepted VMI", next, e)
-	case next.Turn() == handoff.Nobody && next.State != handoff.Released:
+	case next.Responsible() == handoff.ByNobody && next.State != handoff.Released:
 		t.Fatalf("%+v after %+v is nobody's turn", next, e)
 	case next.Deadline == nil && !ended && next.State != handoff.Owned:
 		t.Fatalf("%+v after %+v has no deadline", next, e)

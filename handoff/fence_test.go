@@ -106,7 +106,7 @@ func TestFence_WhileMoving(t *testing.T) {
 		t.Errorf("it had arrived: %+v", got)
 	}
 	fenced := lead(t, lost, fence(nodeA, handoff.FenceConfirmed))
-	if !fenced.MayRun(nodeB) || fenced.MayRun(nodeA) || fenced.Turn() != handoff.TargetNode {
+	if !fenced.MayRun(nodeB) || fenced.MayRun(nodeA) || fenced.Responsible() != handoff.ByTargetNode {
 		t.Fatalf("%+v", fenced)
 	}
 	for _, e := range []handoff.Event{ev(handoff.Offer, "c"), ev(handoff.Release, "")} {

@@ -151,7 +151,7 @@ type Lease struct {
 	// Deadline is when the current step is overdue, in whole seconds; nil means
 	// that no party waits, or, while the holder just runs the domain, that the
 	// holder's own heartbeat is the measure. An overdue step changes nothing
-	// by itself: the party whose turn it is ([Lease.Turn]) decides.
+	// by itself: the responsible component ([Lease.Responsible]) decides.
 	Deadline *metav1.Time
 	// Open are the commands that were issued and have no outcome yet, oldest
 	// first.
@@ -212,26 +212,15 @@ func (l Lease) Overdue(now time.Time) bool {
 	return !l.Deadline.IsZero() && !now.Before(l.Deadline.Time)
 }
 
-// Party is a participant in a handoff.
-type Party string
-
-// The parties. It is no party's turn once the VMI is released.
-const (
-	Nobody     Party = "nobody"
-	Controller Party = "controller"
-	HolderNode Party = "holder"
-	TargetNode Party = "target"
-)
-
-// Turn returns the party that must take the next step, also when the step is overdue.
-func (l Lease) Turn() Party {
+// Responsible returns the component that has to take the next step, also when the step is overdue. [ByNode] is the holder.
+func (l Lease) Responsible() Responsible {
 	switch {
 	case l.State == Moving && l.Stalled:
-		return TargetNode
+		return ByTargetNode
 	case l.State == Fenced && l.Target != "":
-		return TargetNode
+		return ByTargetNode
 	}
-	return states[l.State].turn
+	return states[l.State].responsible
 }
 
 // Outcome returns the stored result of the command, if it is among the outcomes kept.

@@ -17,30 +17,30 @@ func TestLease_HoldsAndMayRun(t *testing.T) {
 	type who struct{ holdsA, runA, runB, startA bool }
 	for name, tt := range map[string]struct {
 		lease handoff.Lease
-		turn  handoff.Party
+		turn  handoff.Responsible
 		want  who
 	}{
-		"unclaimed": {handoff.Lease{}, handoff.Controller, who{}},
-		"claimed":   {lead(t, handoff.Lease{}, ev(handoff.Claim, "")), handoff.Controller, who{}},
-		"offered":   {offered, handoff.HolderNode, who{}},
-		"accepted":  {lead(t, offered, ev(handoff.Accept, nodeA)), handoff.HolderNode, who{holdsA: true, runA: true, startA: true}},
-		"started":   {owned(t), handoff.HolderNode, who{holdsA: true, runA: true}},
-		"preparing": {lead(t, owned(t), ev(handoff.Prepare, nodeB)), handoff.TargetNode, who{holdsA: true, runA: true}},
-		"prepared":  {prepared(t), handoff.HolderNode, who{holdsA: true, runA: true}},
-		"moving":    {moving(t), handoff.HolderNode, who{holdsA: true, runA: true, runB: true}},
-		"stalled":   {stalled, handoff.TargetNode, who{holdsA: true, runA: true, runB: true}},
-		"arrived":   {lead(t, moving(t), ev(handoff.TakeOver, nodeB)), handoff.HolderNode, who{runB: true}},
-		"releasing": {lead(t, owned(t), ev(handoff.Stop, "")), handoff.HolderNode, who{holdsA: true, runA: true}},
-		"lost":      {lead(t, owned(t), ev(handoff.Suspect, nodeA)), handoff.Controller, who{holdsA: true, runA: true}},
-		"adrift":    {adrift, handoff.Controller, who{holdsA: true, runA: true, runB: true}},
-		"fenced":    {lead(t, adrift, fence(nodeA, handoff.FenceConfirmed)), handoff.TargetNode, who{runB: true}},
-		"released":  {lead(t, owned(t), ev(handoff.Release, nodeA)), handoff.Nobody, who{}},
+		"unclaimed": {handoff.Lease{}, handoff.ByController, who{}},
+		"claimed":   {lead(t, handoff.Lease{}, ev(handoff.Claim, "")), handoff.ByController, who{}},
+		"offered":   {offered, handoff.ByNode, who{}},
+		"accepted":  {lead(t, offered, ev(handoff.Accept, nodeA)), handoff.ByNode, who{holdsA: true, runA: true, startA: true}},
+		"started":   {owned(t), handoff.ByNode, who{holdsA: true, runA: true}},
+		"preparing": {lead(t, owned(t), ev(handoff.Prepare, nodeB)), handoff.ByTargetNode, who{holdsA: true, runA: true}},
+		"prepared":  {prepared(t), handoff.ByNode, who{holdsA: true, runA: true}},
+		"moving":    {moving(t), handoff.ByNode, who{holdsA: true, runA: true, runB: true}},
+		"stalled":   {stalled, handoff.ByTargetNode, who{holdsA: true, runA: true, runB: true}},
+		"arrived":   {lead(t, moving(t), ev(handoff.TakeOver, nodeB)), handoff.ByNode, who{runB: true}},
+		"releasing": {lead(t, owned(t), ev(handoff.Stop, "")), handoff.ByNode, who{holdsA: true, runA: true}},
+		"lost":      {lead(t, owned(t), ev(handoff.Suspect, nodeA)), handoff.ByController, who{holdsA: true, runA: true}},
+		"adrift":    {adrift, handoff.ByController, who{holdsA: true, runA: true, runB: true}},
+		"fenced":    {lead(t, adrift, fence(nodeA, handoff.FenceConfirmed)), handoff.ByTargetNode, who{runB: true}},
+		"released":  {lead(t, owned(t), ev(handoff.Release, nodeA)), handoff.ByNobody, who{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := tt.lease
 			got := who{l.Holds(nodeA), l.MayRun(nodeA), l.MayRun(nodeB), l.MayStart(nodeA)}
-			if got != tt.want || l.Turn() != tt.turn {
-				t.Errorf("got %+v, turn %s; want %+v, %s", got, l.Turn(), tt.want, tt.turn)
+			if got != tt.want || l.Responsible() != tt.turn {
+				t.Errorf("got %+v, turn %s; want %+v, %s", got, l.Responsible(), tt.want, tt.turn)
 			}
 			if l.MayRun("") || l.Holds("") || l.MayStart("") {
 				t.Error("a node without a name holds or may run the VMI")

@@ -64,9 +64,9 @@ func (l Lease) deadline() string {
 
 func (t transition) sentBy(l Lease, e Event) bool {
 	switch t.sender {
-	case HolderNode:
+	case fromHolder:
 		return e.Node != "" && e.Node == l.Holder || t.event == Stop && e.Node == ""
-	case TargetNode:
+	case fromTarget:
 		return e.Node != "" && e.Node == l.Target
 	default:
 		return true

@@ -178,7 +178,7 @@ func TestStep_Refused(t *testing.T) {
 
 func TestStall_SettledByTarget(t *testing.T) {
 	stalled := lead(t, moving(t), ev(handoff.Stall, nodeA))
-	if !stalled.Stalled || !stalled.MayRun(nodeB) || stalled.Turn() != handoff.TargetNode || !stalled.Deadline.Equal(due(handoff.FenceAfter)) {
+	if !stalled.Stalled || !stalled.MayRun(nodeB) || stalled.Responsible() != handoff.ByTargetNode || !stalled.Deadline.Equal(due(handoff.FenceAfter)) {
 		t.Fatalf("%+v", stalled)
 	}
 	for kind, want := range map[handoff.Kind]struct {

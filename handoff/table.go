@@ -33,27 +33,36 @@ const (
 	DefaultReleaseWithin = 5 * time.Minute
 )
 
-// stateRule is the party that acts in a state and its time limit.
+// stateRule is the component that has to act in a state and its time limit.
 type stateRule struct {
-	turn   Party
-	within time.Duration // zero: no party waits
-	least  time.Duration // minimum for any event's limit
+	responsible Responsible
+	within      time.Duration // zero: no component waits
+	least       time.Duration // minimum for any event's limit
 }
 
 var states = map[State]stateRule{
-	Unclaimed: {turn: Controller},
-	Claimed:   {turn: Controller, within: DefaultClaimWithin},
-	Offered:   {turn: HolderNode, within: DefaultAcceptWithin},
-	Owned:     {turn: HolderNode},
-	Preparing: {turn: TargetNode, within: DefaultPrepareWithin},
-	Prepared:  {turn: HolderNode, within: DefaultBeginWithin},
-	Moving:    {turn: HolderNode, within: DefaultMoveWithin},
-	Arrived:   {turn: HolderNode, within: DefaultFinalizeWithin},
-	Releasing: {turn: HolderNode, within: DefaultStopWithin},
-	Lost:      {turn: Controller, within: FenceAfter, least: FenceAfter},
-	Fenced:    {turn: Controller, within: DefaultReleaseWithin},
-	Released:  {turn: Nobody},
+	Unclaimed: {responsible: ByController},
+	Claimed:   {responsible: ByController, within: DefaultClaimWithin},
+	Offered:   {responsible: ByNode, within: DefaultAcceptWithin},
+	Owned:     {responsible: ByNode},
+	Preparing: {responsible: ByTargetNode, within: DefaultPrepareWithin},
+	Prepared:  {responsible: ByNode, within: DefaultBeginWithin},
+	Moving:    {responsible: ByNode, within: DefaultMoveWithin},
+	Arrived:   {responsible: ByNode, within: DefaultFinalizeWithin},
+	Releasing: {responsible: ByNode, within: DefaultStopWithin},
+	Lost:      {responsible: ByController, within: FenceAfter, least: FenceAfter},
+	Fenced:    {responsible: ByController, within: DefaultReleaseWithin},
+	Released:  {responsible: ByNobody},
 }
+
+// party is a role in a handoff: who may send an event.
+type party string
+
+const (
+	fromController party = "controller"
+	fromHolder     party = "holder"
+	fromTarget     party = "target"
+)
 
 // transition is one row of the table that Step reads: the event leads from one
 // state to the other.
@@ -64,7 +73,7 @@ type transition struct {
 	to    State
 	cause Cause
 	// sender is the party that may send it. For the nodes Event.Node must be that node.
-	sender Party
+	sender party
 	// epoch means that a new epoch begins.
 	epoch bool
 	// when returns why the event does not fit although the state does, empty if
@@ -81,51 +90,51 @@ const (
 )
 
 var transitions = []transition{
-	{event: Claim, from: []State{Unclaimed, Claimed}, to: Claimed, cause: causeClaimed, sender: Controller},
-	{event: Offer, from: []State{Unclaimed, Claimed, Fenced}, to: Offered, cause: causeOffered, sender: Controller, epoch: true,
+	{event: Claim, from: []State{Unclaimed, Claimed}, to: Claimed, cause: causeClaimed, sender: fromController},
+	{event: Offer, from: []State{Unclaimed, Claimed, Fenced}, to: Offered, cause: causeOffered, sender: fromController, epoch: true,
 		when: offerable, change: func(l *Lease, e Event) { l.Holder = e.Node }},
-	{event: Withdraw, from: []State{Claimed, Offered}, to: Unclaimed, cause: causeWithdrawn, sender: Controller, epoch: true,
+	{event: Withdraw, from: []State{Claimed, Offered}, to: Unclaimed, cause: causeWithdrawn, sender: fromController, epoch: true,
 		change: func(l *Lease, _ Event) { l.Holder = "" }},
-	{event: Accept, from: []State{Offered}, to: Owned, cause: causeAccepted, sender: HolderNode,
+	{event: Accept, from: []State{Offered}, to: Owned, cause: causeAccepted, sender: fromHolder,
 		change: func(l *Lease, _ Event) { l.issue(CommandStart, l.Holder) }},
-	{event: Started, from: []State{Owned}, to: same, cause: causeStarted, sender: HolderNode, when: starting,
+	{event: Started, from: []State{Owned}, to: same, cause: causeStarted, sender: fromHolder, when: starting,
 		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandStart) }},
 
-	{event: Prepare, from: []State{Owned}, to: Preparing, cause: causeMoveAsked, sender: Controller, epoch: true,
+	{event: Prepare, from: []State{Owned}, to: Preparing, cause: causeMoveAsked, sender: fromController, epoch: true,
 		when: movable, change: prepare},
-	{event: Ready, from: []State{Preparing}, to: Prepared, cause: CauseTargetReady, sender: TargetNode},
-	{event: Begin, from: []State{Prepared}, to: Moving, cause: causeMoveBegun, sender: HolderNode,
+	{event: Ready, from: []State{Preparing}, to: Prepared, cause: CauseTargetReady, sender: fromTarget},
+	{event: Begin, from: []State{Prepared}, to: Moving, cause: causeMoveBegun, sender: fromHolder,
 		change: func(l *Lease, _ Event) { l.issue(CommandMigrateOut, l.Holder) }},
-	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: causeCancelled, sender: Controller, epoch: true,
+	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: causeCancelled, sender: fromController, epoch: true,
 		when: tagged, change: moveEnds(ResultCancelled)},
-	{event: Abort, from: []State{Moving}, to: same, cause: causeAbortAsked, sender: Controller,
+	{event: Abort, from: []State{Moving}, to: same, cause: causeAbortAsked, sender: fromController,
 		when: abortable, change: func(l *Lease, _ Event) { l.issue(CommandAbort, l.Holder) }},
-	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: causeReverted, sender: HolderNode, epoch: true,
+	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: causeReverted, sender: fromHolder, epoch: true,
 		when: notStalled, change: moveEnds(ResultReverted)},
-	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: causeArrived, sender: TargetNode, epoch: true,
+	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: causeArrived, sender: fromTarget, epoch: true,
 		change: takeOver},
-	{event: Finalize, from: []State{Arrived}, to: Owned, cause: causeFinalized, sender: HolderNode,
+	{event: Finalize, from: []State{Arrived}, to: Owned, cause: causeFinalized, sender: fromHolder,
 		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandFinalize) }},
-	{event: Stall, from: []State{Moving}, to: same, cause: causeStalled, sender: HolderNode,
+	{event: Stall, from: []State{Moving}, to: same, cause: causeStalled, sender: fromHolder,
 		when: notStalled, change: func(l *Lease, _ Event) { l.Stalled = true }},
-	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: TargetNode, epoch: true,
+	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: fromTarget, epoch: true,
 		when: stalled, change: moveEnds(ResultReverted)},
-	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: TargetNode, epoch: true,
+	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: fromTarget, epoch: true,
 		change: targetOut},
 
-	{event: Stop, from: []State{Owned, Arrived, Preparing, Prepared}, to: Releasing, cause: causeStopAsked, sender: HolderNode, change: stop},
+	{event: Stop, from: []State{Owned, Arrived, Preparing, Prepared}, to: Releasing, cause: causeStopAsked, sender: fromHolder, change: stop},
 	{event: Release, from: []State{Owned, Preparing, Prepared, Arrived, Releasing, Lost}, to: Released, cause: causeEnded,
-		sender: HolderNode, epoch: true, when: notSwitching, change: release},
+		sender: fromHolder, epoch: true, when: notSwitching, change: release},
 	{event: Release, from: []State{Unclaimed, Claimed, Offered, Fenced}, to: Released, cause: causeEnded,
-		sender: Controller, epoch: true, when: notSwitching, change: release},
+		sender: fromController, epoch: true, when: notSwitching, change: release},
 
-	{event: Suspect, from: []State{Owned, Moving, Arrived, Releasing}, to: Lost, cause: causeSilent, sender: Controller, epoch: true,
+	{event: Suspect, from: []State{Owned, Moving, Arrived, Releasing}, to: Lost, cause: causeSilent, sender: fromController, epoch: true,
 		when: suspicious},
-	{event: Return, from: []State{Lost}, to: back, cause: causeReturned, sender: HolderNode,
+	{event: Return, from: []State{Lost}, to: back, cause: causeReturned, sender: fromHolder,
 		change: func(l *Lease, _ Event) { l.Was = "" }},
-	{event: Fence, from: []State{Lost}, to: Fenced, sender: Controller, epoch: true,
+	{event: Fence, from: []State{Lost}, to: Fenced, sender: fromController, epoch: true,
 		when: holderMeant, change: holderOut},
-	{event: Fence, from: []State{Moving, Fenced}, to: Fenced, sender: Controller, epoch: true,
+	{event: Fence, from: []State{Moving, Fenced}, to: Fenced, sender: fromController, epoch: true,
 		when: targetMeant, change: targetOut},
 }
 

@@ -22,7 +22,7 @@ func diagram() string {
 	b.WriteString(life())
 	for _, s := range order {
 		rule := states[s]
-		fmt.Fprintf(&b, "//	%s\n//	    turn: %s", title(s), rule.turn)
+		fmt.Fprintf(&b, "//	%s\n//	    responsible: %s", title(s), rule.responsible)
 		switch {
 		case s == Owned:
 			b.WriteString(", while it gives signs of life")
@@ -129,8 +129,8 @@ func TestTable_Sound(t *testing.T) {
 			t.Errorf("nothing leads to %s", title(s))
 		case out[s] == (s == Released):
 			t.Errorf("%s has ways out: %t", title(s), out[s])
-		case rule.turn == "" || (rule.turn == Nobody) != (s == Released):
-			t.Errorf("in %s it is the turn of %q", title(s), rule.turn)
+		case rule.responsible == "" || (rule.responsible == ByNobody) != (s == Released):
+			t.Errorf("in %s %q is responsible", title(s), rule.responsible)
 		case rule.within == 0 && s != Unclaimed && s != Owned && s != Released:
 			t.Errorf("%s has no bound", title(s))
 		}

@@ -8,6 +8,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration/queue"
 )
 
@@ -108,7 +109,7 @@ func (d refusal) blocked(f Finding) phase {
 	case ReasonBackoff:
 		d.emitOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: eventBackoff, Message: f.Text()})
 	}
-	return d.stay(OwnerController, f.Reason, f.Text())
+	return d.stay(handoff.ByController, f.Reason, f.Text())
 }
 
 // unblocked removes the conditions of a wait that is over.

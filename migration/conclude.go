@@ -46,7 +46,7 @@ func (d conclusion) waits() {
 	}
 	text := d.plan.Message
 	if !d.plan.Deadline.IsZero() && st.Phase != v1.MigrationPending {
-		text += "; " + string(d.plan.Owner) + " has until " + clock(d.plan.Deadline)
+		text += "; " + string(d.plan.Responsible) + " has until " + clock(d.plan.Deadline)
 	}
 	setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
 }

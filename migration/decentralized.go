@@ -30,65 +30,65 @@ type Sending struct {
 // senders holds the rows of sending migrations.
 var senders = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
+		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationSynchronizing: {
-		owner: OwnerOther, awaits: reasonSynchronizing, message: "waiting for the receiving cluster to accept the migration",
+		responsible: handoff.ByOtherCluster, awaits: reasonSynchronizing, message: "waiting for the receiving cluster to accept the migration",
 		within: in(bounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: {
-		owner: OwnerController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(sender.pending),
+		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(sender.pending),
 	},
 	v1.MigrationScheduling: {
-		owner: OwnerOther, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to create the target Pod",
+		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to create the target Pod",
 		within: in(bounds.pending), overdue: reasonReceiverTimeout, step: in(sender.scheduling),
 	},
 	v1.MigrationScheduled: {
-		owner: OwnerOther, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to report the target node",
+		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to report the target node",
 		within: in(bounds.handOff), overdue: reasonHandOffTimeout, step: in(sender.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
-		owner: OwnerOther, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
+		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
 		within: in(bounds.prepare), overdue: reasonPrepareTimeout, step: in(sender.preparing),
 	},
 	v1.MigrationTargetReady: {
-		owner: OwnerSource, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
+		responsible: handoff.BySourceNode, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
 		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
-		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated to the receiving cluster",
+		responsible: handoff.BySourceNode, awaits: ReasonMoving, message: "the VMI is being migrated to the receiving cluster",
 		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(sender.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(sender.succeeded)},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: in(sender.failed)},
+	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(sender.succeeded)},
+	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(sender.failed)},
 }
 
 // receivers holds the rows of receiving migrations.
 var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
+		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationWaitingForSync: {
-		owner: OwnerOther, awaits: reasonSynchronizing, message: "waiting for the sending cluster to report the VMI",
+		responsible: handoff.ByOtherCluster, awaits: reasonSynchronizing, message: "waiting for the sending cluster to report the VMI",
 		within: in(bounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: table[v1.MigrationPending],
 	v1.MigrationScheduling: {
-		owner: OwnerScheduler, awaits: reasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
+		responsible: handoff.ByScheduler, awaits: reasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
 		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled:       table[v1.MigrationScheduled],
 	v1.MigrationPreparingTarget: table[v1.MigrationPreparingTarget],
 	v1.MigrationTargetReady: {
-		owner: OwnerOther, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the sending cluster to begin",
+		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the sending cluster to begin",
 		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(receiver.targetReady),
 	},
 	v1.MigrationRunning: {
-		owner: OwnerOther, awaits: ReasonMoving, message: "the VMI is being migrated from the sending cluster",
+		responsible: handoff.ByOtherCluster, awaits: ReasonMoving, message: "the VMI is being migrated from the sending cluster",
 		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(receiver.succeeded)},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: in(finish.failed)},
+	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(receiver.succeeded)},
+	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(finish.failed)},
 }
 
 // rowsOf returns the transition table for the migration.

@@ -4,6 +4,8 @@ package migration
 
 import (
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // exchange has the two halves of a migration between clusters learn of each other.
@@ -32,7 +34,7 @@ func (d exchange) decide() phase {
 		}
 		if orphan := d.s.orphan(); orphan != nil {
 			stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
-			return d.stay(OwnerController, reasonCancelling, "canceling an orphaned migration")
+			return d.stay(handoff.ByController, reasonCancelling, "canceling an orphaned migration")
 		}
 		if f := checkRunning(d.s); d.sends() && f.Blocked {
 			return refusal(d).blocked(f) // a migration under way needs its state

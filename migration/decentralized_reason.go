@@ -2,9 +2,6 @@
 
 package migration
 
-// OwnerOther is the other cluster, with its controllers and the connection to it.
-const OwnerOther Owner = "other cluster"
-
 // Reasons of decentralized migrations.
 const (
 	// reasonSynchronizing: the other side has not reported enough to continue.

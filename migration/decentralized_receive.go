@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // receiver decides in the phases of a migration from another cluster.
@@ -44,7 +46,7 @@ func (d receiver) targetReady() phase {
 
 // succeeded has nothing to clean up: the Pod that the VMI has left is the sender's.
 func (d receiver) succeeded() phase {
-	d.explain(OwnerNobody, "", "the VMI has been received")
+	d.explain(handoff.ByNobody, "", "the VMI has been received")
 	d.plan.Release = true
 	finish(d).collect()
 	return v1.MigrationSucceeded

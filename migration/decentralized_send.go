@@ -36,7 +36,7 @@ func (d sender) scheduling() phase {
 	if d.ms.MigrationUID != d.s.uid() {
 		if why := d.unreportable(); why != "" {
 			d.plan.Wake = d.now.Add(lookAgain)
-			return d.stay(OwnerController, ReasonWaitingForGuest, why)
+			return d.stay(handoff.ByController, ReasonWaitingForGuest, why)
 		}
 	}
 	if next := d.sourceHalf(); !equality.Semantic.DeepEqual(next, d.ms) {
@@ -128,7 +128,7 @@ func (d sender) letLeave() {
 			Kind: kind, Epoch: lease.Epoch, Node: handoff.Elsewhere, Tag: d.s.uid(), Within: within,
 		}, d.now)
 		if err != nil {
-			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())
+			d.explain(handoff.ByController, ReasonWaitingForGuest, err.Error())
 			return
 		}
 		lease = next
@@ -150,7 +150,7 @@ func (d sender) running() phase {
 // succeeded leaves the end of the VMI here to its node and its controller, unless the
 // node is known to be gone.
 func (d sender) succeeded() phase {
-	d.explain(OwnerNobody, "", "the VMI has migrated to another cluster")
+	d.explain(handoff.ByNobody, "", "the VMI has migrated to another cluster")
 	d.relay(handoff.TakeOver, handoff.Release)
 	d.plan.Release = true
 	finish(d).collect()

@@ -5,6 +5,7 @@ package migration
 import (
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
@@ -19,21 +20,21 @@ func (d stop) stopApart(c cause) phase {
 	case s == stayed:
 		return d.fail(c)
 	case s == arrived:
-		return d.stay(d.plan.Owner, reasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
+		return d.stay(d.plan.Responsible, reasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
 	case s == prepared || d.vain():
 		d.callOff(d.s.uid(), c)
-		return d.stay(OwnerController, reasonCancelling, c.message)
+		return d.stay(handoff.ByController, reasonCancelling, c.message)
 	}
 	at := receiver(d).answerBy()
 	if !at.IsZero() && !d.now.Before(at) {
 		d.callOff(d.s.uid(), c)
-		return d.stay(OwnerController, reasonCancelling, c.message)
+		return d.stay(handoff.ByController, reasonCancelling, c.message)
 	}
 	d.askToAbort()
 	d.due(at, c.reason)
-	owner := OwnerSource
+	owner := handoff.BySourceNode
 	if d.receives() {
-		owner = OwnerOther
+		owner = handoff.ByOtherCluster
 	}
 	return d.stay(owner, reasonAborting, "abort requested from the sender: "+c.message)
 }

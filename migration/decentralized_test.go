@@ -24,7 +24,7 @@ import (
 // stage is where a migration stands and who has to act.
 type stage struct {
 	Phase  v1.VirtualMachineInstanceMigrationPhase
-	Owner  migration.Owner
+	Owner  handoff.Responsible
 	Reason migration.Reason
 }
 
@@ -35,7 +35,7 @@ func stages(w *world, steps []func()) []stage {
 	for _, do := range steps {
 		do()
 		plan := w.Passes()
-		s := stage{w.Migration.Status.Phase, plan.Owner, w.Reason()}
+		s := stage{w.Migration.Status.Phase, plan.Responsible, w.Reason()}
 		if len(got) == 0 || got[len(got)-1] != s {
 			got = append(got, s)
 		}
@@ -52,12 +52,12 @@ func TestDecentralizedPhases(t *testing.T) {
 		p.sourceNodeBegins, func() { p.hypervisorsSwitch(); p.targetNodeActs(); p.pull() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationSynchronizing, migration.OwnerOther, "Synchronizing"},
-		{v1.MigrationScheduling, migration.OwnerOther, "WaitingForReceiver"},
-		{v1.MigrationPreparingTarget, migration.OwnerOther, "WaitingForTargetNode"},
-		{v1.MigrationTargetReady, migration.OwnerSource, "WaitingForSourceNode"},
-		{v1.MigrationRunning, migration.OwnerSource, migration.ReasonMoving},
-		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
+		{v1.MigrationSynchronizing, handoff.ByOtherCluster, "Synchronizing"},
+		{v1.MigrationScheduling, handoff.ByOtherCluster, "WaitingForReceiver"},
+		{v1.MigrationPreparingTarget, handoff.ByOtherCluster, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, handoff.BySourceNode, "WaitingForSourceNode"},
+		{v1.MigrationRunning, handoff.BySourceNode, migration.ReasonMoving},
+		{v1.MigrationSucceeded, handoff.ByNobody, ""},
 	}, sent); d != "" {
 		t.Errorf("sender (-want +got):\n%s", d)
 	}
@@ -69,12 +69,12 @@ func TestDecentralizedPhases(t *testing.T) {
 		func() { p.hypervisorsSwitch(); p.targetNodeActs() },
 	})
 	if d := cmp.Diff([]stage{
-		{v1.MigrationWaitingForSync, migration.OwnerOther, "Synchronizing"},
-		{v1.MigrationScheduling, migration.OwnerScheduler, "WaitingForTargetPod"},
-		{v1.MigrationPreparingTarget, migration.OwnerTarget, "WaitingForTargetNode"},
-		{v1.MigrationTargetReady, migration.OwnerOther, "WaitingForSourceNode"},
-		{v1.MigrationRunning, migration.OwnerOther, migration.ReasonMoving},
-		{v1.MigrationSucceeded, migration.OwnerNobody, ""},
+		{v1.MigrationWaitingForSync, handoff.ByOtherCluster, "Synchronizing"},
+		{v1.MigrationScheduling, handoff.ByScheduler, "WaitingForTargetPod"},
+		{v1.MigrationPreparingTarget, handoff.ByTargetNode, "WaitingForTargetNode"},
+		{v1.MigrationTargetReady, handoff.ByOtherCluster, "WaitingForSourceNode"},
+		{v1.MigrationRunning, handoff.ByOtherCluster, migration.ReasonMoving},
+		{v1.MigrationSucceeded, handoff.ByNobody, ""},
 	}, received); d != "" {
 		t.Errorf("receiver (-want +got):\n%s", d)
 	}

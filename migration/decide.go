@@ -25,10 +25,10 @@ func Decide(s Snapshot, now time.Time) Plan {
 	case s.Pending != "":
 		// The snapshot is older than the own writes; every conclusion from it, most of
 		// all "there is no such Pod", could be wrong.
-		d.plan.Owner, d.plan.Message = OwnerController, "waiting for the cache to observe this controller's write: "+s.Pending
+		d.plan.Responsible, d.plan.Message = handoff.ByController, "waiting for the cache to observe this controller's write: "+s.Pending
 		return d.plan
 	case d.leaseErr != nil:
-		d.explain(OwnerController, ReasonLeaseUnreadable, d.leaseErr.Error())
+		d.explain(handoff.ByController, ReasonLeaseUnreadable, d.leaseErr.Error())
 	case !s.Migration.IsFinal() && s.Migration.DeletionTimestamp == nil && !s.adopted():
 		d.act(Action{Kind: Adopt, Why: "the migration is new"})
 	default:
@@ -90,8 +90,8 @@ func in[R ~struct{ *decision }, T any](f func(R) T) func(*decision) T {
 
 // row is a phase in the transition table.
 type row struct {
-	// owner must act while the migration is in the phase.
-	owner Owner
+	// responsible has to act while the migration is in the phase.
+	responsible handoff.Responsible
 	// awaits and message say what is awaited, unless the step explains better.
 	awaits  Reason
 	message string
@@ -107,34 +107,34 @@ type row struct {
 // receivers, which hold the rows of migrations between clusters.
 var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, step: in(advance.unset),
+		responsible: handoff.ByController, step: in(advance.unset),
 	},
 	v1.MigrationPending: {
-		owner: OwnerController, within: in(bounds.pending), overdue: reasonPendingTimeout,
+		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout,
 		step: in(advance.pending),
 	},
 	v1.MigrationScheduling: {
-		owner: OwnerScheduler, awaits: reasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
+		responsible: handoff.ByScheduler, awaits: reasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
 		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled: {
-		owner: OwnerController, within: in(bounds.handOff), overdue: reasonHandOffTimeout,
+		responsible: handoff.ByController, within: in(bounds.handOff), overdue: reasonHandOffTimeout,
 		step: in(advance.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
-		owner: OwnerTarget, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
+		responsible: handoff.ByTargetNode, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
 		within: in(bounds.prepare), overdue: reasonPrepareTimeout, step: in(advance.preparing),
 	},
 	v1.MigrationTargetReady: {
-		owner: OwnerSource, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
+		responsible: handoff.BySourceNode, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
 		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
-		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated",
+		responsible: handoff.BySourceNode, awaits: ReasonMoving, message: "the VMI is being migrated",
 		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(finish.succeeded)},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: in(finish.failed)},
+	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(finish.succeeded)},
+	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(finish.failed)},
 }
 
 // walk follows the table as far as the evidence leads, but never past the entry into
@@ -149,7 +149,7 @@ func (d *decision) walk() {
 			stop{d}.fail(cause{ReasonUnsupported, fmt.Sprintf("a migration of this kind is never in phase %q", phase)})
 			return
 		}
-		d.plan.Owner = r.owner
+		d.plan.Responsible = r.responsible
 		next := d.next(r)
 		if next == phase {
 			return
@@ -167,7 +167,7 @@ func (d *decision) walk() {
 func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	if !d.final() {
 		d.due(d.deadline(r), r.overdue)
-		d.explain(r.owner, r.awaits, r.message)
+		d.explain(r.responsible, r.awaits, r.message)
 		if c, hit := (interrupt{d}).interrupted(r); hit {
 			return stop{d}.decide(c)
 		}
@@ -222,15 +222,15 @@ func (d *decision) act(a Action) { d.plan.Actions = append(d.plan.Actions, a) }
 func (d *decision) emit(e Event) { d.plan.Events = append(d.plan.Events, e) }
 
 // explain replaces the explanation of where the migration stands.
-func (d *decision) explain(o Owner, r Reason, message string) {
+func (d *decision) explain(o handoff.Responsible, r Reason, message string) {
 	if o != "" {
-		d.plan.Owner = o
+		d.plan.Responsible = o
 	}
 	d.plan.Reason, d.plan.Message = r, message
 }
 
 // stay records what the phase waits for, and returns the current phase.
-func (d *decision) stay(o Owner, r Reason, message string) v1.VirtualMachineInstanceMigrationPhase {
+func (d *decision) stay(o handoff.Responsible, r Reason, message string) v1.VirtualMachineInstanceMigrationPhase {
 	d.explain(o, r, message)
 	return d.plan.Status.Phase
 }

@@ -22,10 +22,10 @@ func TestDecide_EveryPhase(t *testing.T) {
 	type stage struct {
 		Phase  v1.VirtualMachineInstanceMigrationPhase
 		Reason migration.Reason
-		Owner  migration.Owner
+		Owner  handoff.Responsible
 	}
 	var got []stage
-	look := func(p migration.Plan) { got = append(got, stage{w.Migration.Status.Phase, w.Reason(), p.Owner}) }
+	look := func(p migration.Plan) { got = append(got, stage{w.Migration.Status.Phase, w.Reason(), p.Responsible}) }
 
 	look(w.Pass())
 	look(w.Passes())
@@ -39,12 +39,12 @@ func TestDecide_EveryPhase(t *testing.T) {
 	look(w.Passes())
 
 	want := []stage{
-		{v1.MigrationPending, "", migration.OwnerController},
-		{v1.MigrationScheduling, "WaitingForTargetPod", migration.OwnerScheduler},
-		{v1.MigrationPreparingTarget, "WaitingForTargetNode", migration.OwnerTarget},
-		{v1.MigrationTargetReady, "WaitingForSourceNode", migration.OwnerSource},
-		{v1.MigrationRunning, migration.ReasonMoving, migration.OwnerSource},
-		{v1.MigrationSucceeded, "", migration.OwnerNobody},
+		{v1.MigrationPending, "", handoff.ByController},
+		{v1.MigrationScheduling, "WaitingForTargetPod", handoff.ByScheduler},
+		{v1.MigrationPreparingTarget, "WaitingForTargetNode", handoff.ByTargetNode},
+		{v1.MigrationTargetReady, "WaitingForSourceNode", handoff.BySourceNode},
+		{v1.MigrationRunning, migration.ReasonMoving, handoff.BySourceNode},
+		{v1.MigrationSucceeded, "", handoff.ByNobody},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("stages (-want +got):\n%s", d)

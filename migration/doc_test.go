@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 var rewrite = flag.Bool("update", false, "rewrite doc.go")
@@ -40,10 +42,10 @@ func turns(order []string) string {
 		if !there {
 			return "-", ""
 		}
-		return string(r.owner), string(r.overdue)
+		return string(r.responsible), string(r.overdue)
 	}
 	for _, p := range order {
-		if table[v1.VirtualMachineInstanceMigrationPhase(p)].owner == OwnerNobody {
+		if table[v1.VirtualMachineInstanceMigrationPhase(p)].responsible == handoff.ByNobody {
 			continue
 		}
 		var line strings.Builder

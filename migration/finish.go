@@ -19,7 +19,7 @@ type finish struct{ *decision }
 // succeeded cleans up after a migration that succeeded: it deletes the Pod that the VMI has
 // left and the claim that its state has left, then releases the finalizer.
 func (d finish) succeeded() phase {
-	d.explain(OwnerNobody, "", "the VMI has migrated")
+	d.explain(handoff.ByNobody, "", "the VMI has migrated")
 	if d.tidy() || targetObjects(d).claimFollows() && d.leave() {
 		d.plan.Release = true
 		d.collect()
@@ -77,7 +77,7 @@ func (d finish) cameBack(left *corev1.Pod) bool {
 // failed cleans up after a migration that failed: it rolls back the migration state on both
 // nodes, then deletes the target Pod, then releases the finalizer.
 func (d finish) failed() phase {
-	d.explain(OwnerNobody, "", "the migration failed")
+	d.explain(handoff.ByNobody, "", "the migration failed")
 	if d.tidy() {
 		d.plan.Release = true
 		d.collect()
@@ -91,7 +91,7 @@ func (d finish) failed() phase {
 				r, message = Reason(c.Reason), c.Message
 			}
 			stop(d).callOff(d.s.uid(), cause{r, message})
-			return d.stay(OwnerController, reasonCancelling, "rolling back migration state on both nodes")
+			return d.stay(handoff.ByController, reasonCancelling, "rolling back migration state on both nodes")
 		case begunMoving:
 			stop(d).decide(cause{ReasonAborted, "the migration failed"})
 			return v1.MigrationFailed

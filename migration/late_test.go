@@ -79,8 +79,8 @@ func TestForestall_OneWriteFirst(t *testing.T) {
 	w.Until(v1.MigrationScheduling)
 	w.Migration.DeletionTimestamp = &metav1.Time{Time: w.Now}
 	plan := migration.Decide(w.Snapshot(), w.Now)
-	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != "Cancelling" || plan.Owner != migration.OwnerController {
-		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Owner)
+	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != "Cancelling" || plan.Responsible != handoff.ByController {
+		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Responsible)
 	}
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI || len(plan.Events) > 0 || plan.Release {
 		t.Fatalf("plan is %+v, want one change of the VMI", plan)

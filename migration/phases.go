@@ -54,7 +54,7 @@ func (d advance) pending() phase {
 	}
 	if orphan := d.s.orphan(); orphan != nil {
 		stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
-		return d.stay(OwnerController, reasonCancelling, "canceling an orphaned migration")
+		return d.stay(handoff.ByController, reasonCancelling, "canceling an orphaned migration")
 	}
 	if f := d.judged(); f.Blocked {
 		return refusal(d).blocked(f)
@@ -69,7 +69,7 @@ func (d advance) pending() phase {
 	case !d.s.Slot.Asked:
 		return v1.MigrationPending
 	case !d.s.Slot.Held:
-		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+		return d.stay(handoff.ByController, ReasonWaitingForSlot, d.s.Slot.Text())
 	}
 	if targetObjects(d).stateReady() {
 		d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
@@ -94,7 +94,7 @@ func (d advance) scheduling() phase {
 	}
 	why, stuck := unschedulable(p)
 	if stuck {
-		d.explain(OwnerScheduler, ReasonUnschedulable, fmt.Sprintf("target Pod %q is unschedulable: %s", p.Name, why))
+		d.explain(handoff.ByScheduler, ReasonUnschedulable, fmt.Sprintf("target Pod %q is unschedulable: %s", p.Name, why))
 		d.warnUnschedulable(why)
 		within := seconds(d.s.Migration, v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, d.s.Config.Timeouts.Unschedulable)
 		if within > 0 && (limit <= 0 || within < limit) {
@@ -130,7 +130,7 @@ func (d advance) scheduled() phase {
 	case target == d.s.VMI.Status.NodeName && !d.receives():
 		return stop(d).decide(cause{reasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
-		return d.stay(OwnerScheduler, reasonWaitingForTargetPod, "the target Pod is no longer ready")
+		return d.stay(handoff.ByScheduler, reasonWaitingForTargetPod, "the target Pod is no longer ready")
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
 		if !f.Temporary {
@@ -142,7 +142,7 @@ func (d advance) scheduled() phase {
 	case !d.s.Slot.Asked:
 		return v1.MigrationScheduled
 	case !d.s.Slot.Inbound:
-		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+		return d.stay(handoff.ByController, ReasonWaitingForSlot, d.s.Slot.Text())
 	case !targetObjects(d).follow():
 		return v1.MigrationScheduled
 	case !position(d).mayHandOff():
@@ -177,7 +177,7 @@ func (d advance) handOff(target string) {
 			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.uid(), Within: max(d.s.Config.Timeouts.Prepare, 0),
 		}, d.now)
 		if err != nil {
-			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())
+			d.explain(handoff.ByController, ReasonWaitingForGuest, err.Error())
 			return
 		}
 		c.Lease = &lease
@@ -194,7 +194,7 @@ func (d advance) preparing() phase {
 	case d.ms != nil && d.ms.TargetNode != "" && d.ms.TargetNodeAddress != "":
 		return v1.MigrationTargetReady
 	case d.ms != nil && d.ms.FailureReason != "":
-		return d.stay(OwnerTarget, reasonWaitingForTargetNode, d.ms.FailureReason)
+		return d.stay(handoff.ByTargetNode, reasonWaitingForTargetNode, d.ms.FailureReason)
 	}
 	return v1.MigrationPreparingTarget
 }
@@ -213,7 +213,7 @@ func (d advance) running() phase {
 		return v1.MigrationRunning
 	}
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
-		return d.stay(OwnerTarget, reasonCompleting, "the VMI runs on the target node, which completes the migration")
+		return d.stay(handoff.ByTargetNode, reasonCompleting, "the VMI runs on the target node, which completes the migration")
 	}
 	return d.complete()
 }
@@ -235,7 +235,7 @@ func (d advance) complete() phase {
 		return d.plan.Status.Phase
 	}
 	if c := d.liveUpdate(); c != "" && !late && d.s.Migration.DeletionTimestamp == nil && !d.s.VMI.IsFinal() {
-		return d.stay(OwnerTarget, reasonLiveUpdate, fmt.Sprintf("the VMI has migrated; its condition %s is not resolved yet", c))
+		return d.stay(handoff.ByTargetNode, reasonLiveUpdate, fmt.Sprintf("the VMI has migrated; its condition %s is not resolved yet", c))
 	} else if c != "" {
 		d.emit(Event{Warning: true, OnVMI: true, Reason: EventSucceeded, Message: fmt.Sprintf("The VirtualMachineInstance migrated, but its condition %s is not resolved", c)})
 	}

@@ -200,23 +200,6 @@ const (
 // off, follows changed options.
 const EventOptionsChanged = "MigrationOptionsChanged"
 
-// Owner is the component that must act next.
-type Owner string
-
-// Owners of the next step.
-const (
-	// OwnerController: this controller, or the capacity that it guards.
-	OwnerController Owner = "controller"
-	// OwnerScheduler: scheduler and kubelet, for the target Pod.
-	OwnerScheduler Owner = "scheduler"
-	// OwnerTarget: the receiving node.
-	OwnerTarget Owner = "target node"
-	// OwnerSource: the sending node.
-	OwnerSource Owner = "source node"
-	// OwnerNobody: the migration is finished.
-	OwnerNobody Owner = "nobody"
-)
-
 // Plan is the outcome of [Decide].
 type Plan struct {
 	// Status is the status the migration should have. The executor writes it once, after
@@ -229,8 +212,8 @@ type Plan struct {
 	// Release says that the finalizer may be removed once Status is written: the
 	// migration has nothing left to do, so there are no Actions.
 	Release bool
-	// Owner must act next.
-	Owner Owner
+	// Responsible is the component that has to act next.
+	Responsible handoff.Responsible
 	// Reason and Message say why the migration is in its phase.
 	Reason  Reason
 	Message string

@@ -9,6 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration/placement"
 )
 
@@ -64,9 +65,9 @@ func (d refusal) refused(err error) phase {
 func (d refusal) failing(r Reason, what string, err error) {
 	text := what + ": " + err.Error()
 	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) && strings.HasPrefix(c.Message, what+": ") {
-		text, _, _ = strings.Cut(c.Message, "; "+string(OwnerController)+" has until ")
+		text, _, _ = strings.Cut(c.Message, "; "+string(handoff.ByController)+" has until ")
 	}
-	d.explain(OwnerController, r, text)
+	d.explain(handoff.ByController, r, text)
 }
 
 // overQuota waits for a change of the quota. KubeVirt's condition is written once, with all
@@ -77,7 +78,7 @@ func (d refusal) overQuota(numbers, text string) phase {
 		d.mark(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, numbers)
 		d.emit(Event{Warning: true, OnVMI: true, Reason: EventCreateFailed, Message: numbers})
 	}
-	return d.stay(OwnerController, ReasonQuota, text)
+	return d.stay(handoff.ByController, ReasonQuota, text)
 }
 
 // noNode fails, or waits for nodes for the configured time.
@@ -95,7 +96,7 @@ func (d refusal) noNode(e *NoNodeError) phase {
 	}
 	d.mark(ConditionNoNode, ReasonNoNode, "no node matches the target Pod")
 	d.plan.Wake = until
-	return d.stay(OwnerController, ReasonNoNode, e.Error()+"; waiting for a node until "+clock(until))
+	return d.stay(handoff.ByController, ReasonNoNode, e.Error()+"; waiting for a node until "+clock(until))
 }
 
 // hostModel reports whether nodes lack what a host-model CPU requires.

@@ -48,23 +48,23 @@ func (d stop) decide(c cause) phase {
 	case notHandedOff:
 		if position(d).handoffMayFollow() {
 			d.forestall(c)
-			return d.stay(OwnerController, reasonCancelling, c.message)
+			return d.stay(handoff.ByController, reasonCancelling, c.message)
 		}
 		return d.fail(c)
 	case stayed:
 		return d.fail(c)
 	case prepared:
 		d.callOff(d.s.uid(), c)
-		return d.stay(OwnerController, reasonCancelling, c.message)
+		return d.stay(handoff.ByController, reasonCancelling, c.message)
 	case begunMoving:
 		d.askToAbort()
 		d.due(time.Time{}, "") // only the nodes know the outcome, however long they take
-		return d.stay(OwnerSource, reasonAborting, "abort requested from the nodes: "+c.message)
+		return d.stay(handoff.BySourceNode, reasonAborting, "abort requested from the nodes: "+c.message)
 	}
 	if position(d).movedByLease() {
 		return advance(d).complete()
 	}
-	return d.stay(OwnerTarget, reasonCompleting, "the VMI has arrived; too late to stop: "+c.message)
+	return d.stay(handoff.ByTargetNode, reasonCompleting, "the VMI has arrived; too late to stop: "+c.message)
 }
 
 // forestall records on the VMI that the migration has failed before the migration's status
@@ -118,7 +118,7 @@ func (d stop) callOff(tag types.UID, c cause) {
 		next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Cancel, Epoch: d.lease.Epoch, Tag: tag, Message: text}, d.now)
 		if err != nil {
 			// Only a lease whose migration has begun rejects; the next pass observes it.
-			d.explain(OwnerController, reasonCancelling, err.Error())
+			d.explain(handoff.ByController, reasonCancelling, err.Error())
 			return
 		}
 		change.Lease = &next

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -118,7 +120,7 @@ func (d targetObjects) stateReady() bool {
 		refusal(d).blocked(f)
 		return false
 	}
-	d.explain(OwnerController, reasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
+	d.explain(handoff.ByController, reasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
 	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the VMI's state",
 		Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
 	return false
@@ -166,7 +168,7 @@ func (d targetObjects) claimFollows() bool {
 	next.Labels[stateLabel] = guest
 	delete(next.Labels, v1.MigrationNameLabel)
 	d.act(Action{Kind: ChangeClaim, Why: "the VMI's state is in it now", Claim: next})
-	d.explain(OwnerController, reasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
+	d.explain(handoff.ByController, reasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
 	return false
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
@@ -142,7 +143,7 @@ func (d targetObjects) follow() bool {
 		refusal(d).failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
 	case p == nil:
 		d.act(Action{Kind: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
-		d.explain(OwnerController, reasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
+		d.explain(handoff.ByController, reasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
 	case standingOf(p) == 2:
 		return true
 	default:
@@ -150,7 +151,7 @@ func (d targetObjects) follow() bool {
 		if why, stuck := unschedulable(p); stuck {
 			message += ": " + why
 		}
-		d.explain(OwnerScheduler, reasonWaitingForAttachment, message)
+		d.explain(handoff.ByScheduler, reasonWaitingForAttachment, message)
 	}
 	return false
 }

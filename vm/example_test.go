@@ -7,6 +7,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vm"
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
@@ -59,7 +60,7 @@ func ExamplePlan() {
 func ExampleExplain() {
 	s := vm.Snapshot{VM: newVM(), Pending: []vm.Write{{Verb: vm.CreateVMI, Name: "vm"}}}
 	for _, w := range vm.Explain(s, now) {
-		fmt.Printf("%s: %s\nuntil %s, by the %s: %t\n", w.Reason, w.Message, w.Until, vm.ByController, w.Responsible == vm.ByController)
+		fmt.Printf("%s: %s\nuntil %s, by the %s: %t\n", w.Reason, w.Message, w.Until, handoff.ByController, w.Responsible == handoff.ByController)
 	}
 	// Output:
 	// WaitingForCache: waiting for the cache to observe this controller's write: CreateVMI vm

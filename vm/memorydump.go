@@ -14,9 +14,12 @@ const (
 	dumpFailed     = "Memory dump failed"
 )
 
-// dumpMemory attaches the volume of a requested memory dump, and detaches it afterwards. The claim says what it holds before it is
+// memoryDump carries out the request of a memory dump into a claim.
+type memoryDump struct{ *decision }
+
+// sync attaches the volume of a requested memory dump, and detaches it afterwards. The claim says what it holds before it is
 // detached. The template keeps the volume until the request is removed.
-func (d *decision) dumpMemory() {
+func (d memoryDump) sync() {
 	r := d.VM.Status.MemoryDumpRequest
 	if r == nil {
 		return
@@ -24,42 +27,28 @@ func (d *decision) dumpMemory() {
 	template := &d.plan.VM.Spec.Template.Spec
 	switch r.Phase {
 	case v1.MemoryDumpAssociating:
-		if d.phase(v1.Running) && d.vmi.DeletionTimestamp == nil {
+		if inPhase(d.vmi, v1.Running) && d.vmi.DeletionTimestamp == nil {
 			addDump(template, r.ClaimName)
 			addDump(&d.next.Spec, r.ClaimName)
 		}
 	case v1.MemoryDumpUnmounting, v1.MemoryDumpFailed:
-		if d.describeDump(r) {
-			d.detachDump(r.ClaimName)
+		if d.describe(r) {
+			d.detach(r.ClaimName)
 		}
 	case v1.MemoryDumpDissociating:
-		d.detachDump(r.ClaimName)
-		dropVolume(template, r.ClaimName)
+		d.detach(r.ClaimName)
+		dropDump(template, r.ClaimName)
 	}
 }
 
-func addDump(spec *v1.VirtualMachineInstanceSpec, claim string) {
-	if hasVolume(spec, claim) {
-		return
-	}
-	source := &v1.MemoryDumpVolumeSource{PersistentVolumeClaimVolumeSource: v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}}
-	source.ClaimName = claim
-	spec.Volumes = append(spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{MemoryDump: source}})
-}
-
-// dropVolume removes the volume of a dump; another one of that name is no dump and stays.
-func dropVolume(spec *v1.VirtualMachineInstanceSpec, name string) {
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name && v.MemoryDump != nil })
-}
-
-func (d *decision) detachDump(claim string) {
-	if d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() {
-		dropVolume(&d.next.Spec, claim)
+func (d memoryDump) detach(claim string) {
+	if running(d.vmi) {
+		dropDump(&d.next.Spec, claim)
 	}
 }
 
-// describeDump writes to the claim what it holds; false if it does not exist.
-func (d *decision) describeDump(r *v1.VirtualMachineMemoryDumpRequest) bool {
+// describe writes to the claim what it holds; false if it does not exist.
+func (d memoryDump) describe(r *v1.VirtualMachineMemoryDumpRequest) bool {
 	content := dumpFailed
 	if r.Phase == v1.MemoryDumpUnmounting {
 		if r.FileName == nil {
@@ -81,43 +70,64 @@ func (d *decision) describeDump(r *v1.VirtualMachineMemoryDumpRequest) bool {
 	return true
 }
 
-// dumpStatus advances the request from what the VMI reports.
-func (d *decision) dumpStatus() {
-	r := d.plan.VM.Status.MemoryDumpRequest
-	if r == nil || d.VM.Spec.Template == nil {
+func addDump(spec *v1.VirtualMachineInstanceSpec, claim string) {
+	if hasVolume(spec, claim) {
 		return
 	}
-	if r.Remove && r.Phase != v1.MemoryDumpDissociating {
-		r.Phase = v1.MemoryDumpDissociating
-		return // the parts act on the stored phase
-	}
-	d.advanceDump(r)
+	source := &v1.MemoryDumpVolumeSource{PersistentVolumeClaimVolumeSource: v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true}}
+	source.ClaimName = claim
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{MemoryDump: source}})
 }
 
-// advanceDump enters the next phase if the one before is over.
-func (d *decision) advanceDump(r *v1.VirtualMachineMemoryDumpRequest) {
-	status := d.volumeStatus(r.ClaimName)
-	in := hasVolume(&d.VM.Spec.Template.Spec, r.ClaimName)
+// dropDump removes the volume of a dump; another one of that name is no dump and stays.
+func dropDump(spec *v1.VirtualMachineInstanceSpec, name string) {
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == name && v.MemoryDump != nil })
+}
+
+// dropEndedDump removes the volume of a memory dump that is complete from the spec of a new VMI.
+func dropEndedDump(spec *v1.VirtualMachineInstanceSpec, r *v1.VirtualMachineMemoryDumpRequest) {
+	if r == nil || r.Phase == v1.MemoryDumpAssociating || r.Phase == v1.MemoryDumpInProgress {
+		return
+	}
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == r.ClaimName })
+}
+
+// advanceDump returns the request in its next phase if the one before is over; nil once it is fulfilled. It may modify the request.
+func advanceDump(r *v1.VirtualMachineMemoryDumpRequest, template *v1.VirtualMachineInstanceTemplateSpec, vmi *v1.VirtualMachineInstance) *v1.VirtualMachineMemoryDumpRequest {
+	switch {
+	case r == nil || template == nil:
+	case r.Remove && r.Phase != v1.MemoryDumpDissociating:
+		r.Phase = v1.MemoryDumpDissociating // sync acts on the stored phase
+	default:
+		if done := followDump(r, volumeStatus(vmi, r.ClaimName), hasVolume(&template.Spec, r.ClaimName)); done {
+			return nil
+		}
+	}
+	return r
+}
+
+// followDump advances a request by the status of its volume in the VMI, nil if it is not attached, and by whether the template has the
+// volume. It reports whether the request is fulfilled.
+func followDump(r *v1.VirtualMachineMemoryDumpRequest, attached *v1.VolumeStatus, inTemplate bool) bool {
 	switch r.Phase {
 	case v1.MemoryDumpAssociating:
-		if in {
+		if inTemplate {
 			r.Phase = v1.MemoryDumpInProgress
 		}
 	case v1.MemoryDumpInProgress:
-		followDump(r, status)
+		copyDump(r, attached)
 	case v1.MemoryDumpUnmounting:
-		if status == nil {
+		if attached == nil {
 			r.Phase = v1.MemoryDumpCompleted
 		}
 	case v1.MemoryDumpDissociating:
-		if status == nil && !in {
-			d.plan.VM.Status.MemoryDumpRequest = nil
-		}
+		return attached == nil && !inTemplate
 	}
+	return false
 }
 
-// followDump copies what the VMI reports about a dump.
-func followDump(r *v1.VirtualMachineMemoryDumpRequest, status *v1.VolumeStatus) {
+// copyDump copies what the VMI reports about a dump.
+func copyDump(r *v1.VirtualMachineMemoryDumpRequest, status *v1.VolumeStatus) {
 	if status == nil || status.MemoryDumpVolume == nil {
 		return
 	}
@@ -131,14 +141,14 @@ func followDump(r *v1.VirtualMachineMemoryDumpRequest, status *v1.VolumeStatus) 
 	}
 }
 
-// volumeStatus returns the status of a volume of the VMI; nil if there is none.
-func (d *decision) volumeStatus(name string) *v1.VolumeStatus {
-	if d.vmi == nil {
+// volumeStatus returns the status of a volume of a VMI; nil if there is none.
+func volumeStatus(vmi *v1.VirtualMachineInstance, name string) *v1.VolumeStatus {
+	if vmi == nil {
 		return nil
 	}
-	for i := range d.vmi.Status.VolumeStatus {
-		if d.vmi.Status.VolumeStatus[i].Name == name {
-			return &d.vmi.Status.VolumeStatus[i]
+	for i := range vmi.Status.VolumeStatus {
+		if vmi.Status.VolumeStatus[i].Name == name {
+			return &vmi.Status.VolumeStatus[i]
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
@@ -86,16 +87,6 @@ type Event struct {
 // Failure is the content of condition Failure.
 type Failure struct{ Reason, Message string }
 
-// Actor is the component that has to act next.
-type Actor string
-
-// Actors that a wait depends on.
-const (
-	ByUser       Actor = "user"
-	ByController Actor = "controller"
-	ByStorage    Actor = "storage"
-)
-
 // Wait is a prerequisite of the VM's progress.
 type Wait struct {
 	// Reason is a CamelCase word.
@@ -107,7 +98,7 @@ type Wait struct {
 	// Until is the event that ends the wait.
 	Until string
 	// Responsible is the component that has to act next.
-	Responsible Actor
+	Responsible handoff.Responsible
 	// Deadline is when the wait ends without an event; nil means never.
 	Deadline *time.Time
 }

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -12,96 +13,93 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
+// appearance is what status.printableStatus depends on.
+type appearance struct {
+	// vm and vmi are the objects of the snapshot; vmi is nil without one.
+	vm           *v1.VirtualMachine
+	vmi          *v1.VirtualMachineInstance
+	strategy     v1.VirtualMachineRunStrategy
+	requests     stateChanges
+	startFailure *v1.VirtualMachineStartFailure
+	// creating and deleting report whether a VMI is being created or deleted that the cache shows otherwise.
+	creating, deleting bool
+	dataVolumes        map[string]*cdiv1.DataVolume
+	claims             map[string]*corev1.PersistentVolumeClaim
+	now                time.Time
+}
+
 // printables are the values of status.printableStatus; the first whose rule holds is the VM's.
 var printables = []struct {
 	value v1.VirtualMachinePrintableStatus
-	holds func(*decision) bool
+	holds func(*appearance) bool
 }{
-	{v1.VirtualMachineStatusTerminating, func(d *decision) bool { return d.VM.DeletionTimestamp != nil }},
-	{v1.VirtualMachineStatusStopping, (*decision).stopping},
-	{v1.VirtualMachineStatusMigrating, func(d *decision) bool { return d.vmi != nil && migrating(d.vmi, d.now.Unix()) }},
-	{v1.VirtualMachineStatusPaused, func(d *decision) bool {
-		return d.phase(v1.Running) && vmistatus.IsTrue(d.vmi, v1.VirtualMachineInstancePaused)
+	{v1.VirtualMachineStatusTerminating, func(a *appearance) bool { return a.vm.DeletionTimestamp != nil }},
+	{v1.VirtualMachineStatusStopping, (*appearance).stopping},
+	{v1.VirtualMachineStatusMigrating, func(a *appearance) bool { return a.vmi != nil && migrating(a.vmi, a.now) }},
+	{v1.VirtualMachineStatusPaused, func(a *appearance) bool {
+		return inPhase(a.vmi, v1.Running) && vmistatus.IsTrue(a.vmi, v1.VirtualMachineInstancePaused)
 	}},
-	{v1.VirtualMachineStatusRunning, func(d *decision) bool { return d.phase(v1.Running) }},
-	{v1.VirtualMachineStatusPvcNotFound, func(d *decision) bool { return d.unsynchronized("FailedPvcNotFound") }},
-	{v1.VirtualMachineStatusDataVolumeError, func(d *decision) bool { return slices.ContainsFunc(d.usedDataVolumes(), dvFailed) }},
-	{v1.VirtualMachineStatusUnschedulable, (*decision).unschedulable},
-	{v1.VirtualMachineStatusProvisioning, func(d *decision) bool { return slices.ContainsFunc(d.usedDataVolumes(), provisioning) }},
-	{v1.VirtualMachineStatusWaitingForVolumeBinding, (*decision).binding},
-	{v1.VirtualMachineStatusErrImagePull, func(d *decision) bool { return d.unsynchronized("ErrImagePull") }},
-	{v1.VirtualMachineStatusImagePullBackOff, func(d *decision) bool { return d.unsynchronized("ImagePullBackOff") }},
-	{v1.VirtualMachineStatusStarting, (*decision).starting},
-	{v1.VirtualMachineStatusCrashLoopBackOff, (*decision).crashing},
+	{v1.VirtualMachineStatusRunning, func(a *appearance) bool { return inPhase(a.vmi, v1.Running) }},
+	{v1.VirtualMachineStatusPvcNotFound, func(a *appearance) bool { return a.unsynchronized("FailedPvcNotFound") }},
+	{v1.VirtualMachineStatusDataVolumeError, func(a *appearance) bool { return a.anyDataVolume(dvFailed) }},
+	{v1.VirtualMachineStatusUnschedulable, func(a *appearance) bool {
+		return a.falseFor(v1.VirtualMachineInstanceConditionType(corev1.PodScheduled), corev1.PodReasonUnschedulable)
+	}},
+	{v1.VirtualMachineStatusProvisioning, func(a *appearance) bool { return a.anyDataVolume(dvProvisioning) }},
+	{v1.VirtualMachineStatusWaitingForVolumeBinding, (*appearance).unbound},
+	{v1.VirtualMachineStatusErrImagePull, func(a *appearance) bool { return a.unsynchronized("ErrImagePull") }},
+	{v1.VirtualMachineStatusImagePullBackOff, func(a *appearance) bool { return a.unsynchronized("ImagePullBackOff") }},
+	{v1.VirtualMachineStatusStarting, (*appearance).starting},
+	{v1.VirtualMachineStatusCrashLoopBackOff, (*appearance).crashLooping},
 	// Before Stopped, which a VM that waits for its receiver would otherwise be.
-	{v1.VirtualMachineStatusWaitingForReceiver, func(d *decision) bool {
-		return d.strategy == v1.RunStrategyWaitAsReceiver && (d.vmi == nil || d.phase(v1.WaitingForSync))
+	{v1.VirtualMachineStatusWaitingForReceiver, func(a *appearance) bool {
+		return a.strategy == v1.RunStrategyWaitAsReceiver && (a.vmi == nil || inPhase(a.vmi, v1.WaitingForSync))
 	}},
-	{v1.VirtualMachineStatusStopped, func(d *decision) bool { return d.vmi == nil || d.vmi.IsFinal() }},
-	{v1.VirtualMachineStatusUnknown, func(*decision) bool { return true }},
+	{v1.VirtualMachineStatusStopped, func(a *appearance) bool { return a.vmi == nil || a.vmi.IsFinal() }},
 }
 
-func (d *decision) printable() v1.VirtualMachinePrintableStatus {
+func (a appearance) printable() v1.VirtualMachinePrintableStatus {
 	for _, p := range printables {
-		if p.holds(d) {
+		if p.holds(&a) {
 			return p.value
 		}
 	}
 	return v1.VirtualMachineStatusUnknown
 }
 
-// creating and deleting report whether a VMI is being created or deleted that the cache shows otherwise.
-func (d *decision) creating() bool {
-	return d.Failure == nil && d.does(CreateVMI) || d.expects(CreateVMI)
-}
-func (d *decision) deleting() bool {
-	return d.Failure == nil && d.does(DeleteVMI) || d.expects(DeleteVMI)
+func (a *appearance) stopping() bool {
+	return a.vmi != nil && !a.vmi.IsFinal() && (a.vmi.DeletionTimestamp != nil || a.deleting)
 }
 
-func (d *decision) stopping() bool {
-	return d.vmi != nil && !d.vmi.IsFinal() && (d.vmi.DeletionTimestamp != nil || d.deleting())
-}
-
-func (d *decision) phase(p v1.VirtualMachineInstancePhase) bool {
-	return d.vmi != nil && d.vmi.Status.Phase == p
-}
-
-// migrating reports whether a migration of the VMI runs at a time.
-func migrating(vmi *v1.VirtualMachineInstance, now int64) bool {
-	m := vmi.Status.MigrationState
+// migrating reports whether a migration of a VMI runs at a time.
+func migrating(vmi *v1.VirtualMachineInstance, at time.Time) bool {
+	m, now := vmi.Status.MigrationState, at.Unix()
 	return m != nil && m.StartTimestamp != nil && m.StartTimestamp.Unix() <= now && (m.EndTimestamp == nil || m.EndTimestamp.Unix() > now)
 }
 
 // unsynchronized reports whether the VMI cannot progress for a reason.
-func (d *decision) unsynchronized(reason string) bool {
-	if d.vmi == nil {
+func (a *appearance) unsynchronized(reason string) bool {
+	return a.falseFor(v1.VirtualMachineInstanceSynchronized, reason)
+}
+
+// falseFor reports whether a condition of the VMI is false for a reason.
+func (a *appearance) falseFor(t v1.VirtualMachineInstanceConditionType, reason string) bool {
+	if a.vmi == nil {
 		return false
 	}
-	c := vmistatus.Condition(d.vmi, v1.VirtualMachineInstanceSynchronized)
+	c := vmistatus.Condition(a.vmi, t)
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == reason
 }
 
-func (d *decision) unschedulable() bool {
-	if d.vmi == nil {
-		return false
-	}
-	c := vmistatus.Condition(d.vmi, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled))
-	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
-}
-
-// usedDataVolumes returns the existing DataVolumes of the template's volumes.
-func (d *decision) usedDataVolumes() (all []*cdiv1.DataVolume) {
-	if d.VM.Spec.Template == nil {
-		return nil
-	}
-	for _, v := range d.VM.Spec.Template.Spec.Volumes {
-		if v.DataVolume != nil {
-			if dv := d.DataVolumes[v.DataVolume.Name]; dv != nil {
-				all = append(all, dv)
-			}
+// anyDataVolume reports whether one of the existing DataVolumes of the template's volumes is in a state.
+func (a *appearance) anyDataVolume(is func(*cdiv1.DataVolume) bool) bool {
+	return a.vm.Spec.Template != nil && slices.ContainsFunc(a.vm.Spec.Template.Spec.Volumes, func(v v1.Volume) bool {
+		if v.DataVolume == nil {
+			return false
 		}
-	}
-	return all
+		dv := a.dataVolumes[v.DataVolume.Name]
+		return dv != nil && is(dv)
+	})
 }
 
 func dvFailed(dv *cdiv1.DataVolume) bool {
@@ -109,7 +107,7 @@ func dvFailed(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Failed || c != nil && c.Status == corev1.ConditionFalse && (c.Reason == "Error" || c.Reason == "ImagePullFailed")
 }
 
-func provisioning(dv *cdiv1.DataVolume) bool {
+func dvProvisioning(dv *cdiv1.DataVolume) bool {
 	switch dv.Status.Phase {
 	case cdiv1.Succeeded, cdiv1.PendingPopulation:
 		return false
@@ -121,22 +119,19 @@ func provisioning(dv *cdiv1.DataVolume) bool {
 	}
 }
 
-// binding reports whether the VM is to run and waits for a claim.
-func (d *decision) binding() bool {
-	if !d.wanted() || d.VM.Spec.Template == nil {
+// unbound reports whether the VM is to run and waits for a claim.
+func (a *appearance) unbound() bool {
+	if !a.toRun() || a.vm.Spec.Template == nil {
 		return false
 	}
-	for i := range d.VM.Spec.Template.Spec.Volumes {
-		v := &d.VM.Spec.Template.Spec.Volumes[i]
-		if claim := d.Claims[claimOf(v)]; claim != nil && claim.Status.Phase != corev1.ClaimBound {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.vm.Spec.Template.Spec.Volumes, func(v v1.Volume) bool {
+		claim := a.claims[claimOf(v)]
+		return claim != nil && claim.Status.Phase != corev1.ClaimBound
+	})
 }
 
 // claimOf returns the name of the claim of a volume; empty if it has none.
-func claimOf(v *v1.Volume) string {
+func claimOf(v v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return v.PersistentVolumeClaim.ClaimName
@@ -147,27 +142,27 @@ func claimOf(v *v1.Volume) string {
 	}
 }
 
-// wanted reports whether the VM is set to start.
-func (d *decision) wanted() bool {
-	switch d.strategy {
+// toRun reports whether the VM is set to start.
+func (a *appearance) toRun() bool {
+	switch a.strategy {
 	case v1.RunStrategyAlways:
 		return true
 	case v1.RunStrategyManual:
-		return d.vmi != nil && !d.stopRequested() || d.vmi == nil && d.startRequested()
+		return a.vmi != nil && !a.requests.stop(a.vmi) || a.vmi == nil && a.requests.start()
 	case v1.RunStrategyRerunOnFailure:
-		return d.vmi != nil && d.vmi.Status.Phase != v1.Succeeded || d.vmi == nil && (d.startRequested() || d.VM.Status.RunStrategy != d.strategy)
+		return a.vmi != nil && a.vmi.Status.Phase != v1.Succeeded || a.vmi == nil && (a.requests.start() || a.vm.Status.RunStrategy != a.strategy)
 	case v1.RunStrategyOnce:
-		return d.vmi == nil
+		return a.vmi == nil
 	default:
 		return false
 	}
 }
 
-func (d *decision) starting() bool {
-	if d.vmi == nil {
-		return d.creating()
+func (a *appearance) starting() bool {
+	if a.vmi == nil {
+		return a.creating
 	}
-	switch d.vmi.Status.Phase {
+	switch a.vmi.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled:
 		return true
 	default:
@@ -175,12 +170,7 @@ func (d *decision) starting() bool {
 	}
 }
 
-func (d *decision) crashing() bool {
-	f := d.plan.VM.Status.StartFailure
-	return (d.vmi == nil || d.vmi.IsFinal()) && !d.creating() && f != nil && f.ConsecutiveFailCount > 0 && retries(d.strategy)
-}
-
-// retries reports whether the run strategy starts a VMI without being asked.
-func retries(s v1.VirtualMachineRunStrategy) bool {
-	return s == v1.RunStrategyAlways || s == v1.RunStrategyRerunOnFailure || s == v1.RunStrategyOnce
+func (a *appearance) crashLooping() bool {
+	f := a.startFailure
+	return (a.vmi == nil || a.vmi.IsFinal()) && !a.creating && f != nil && f.ConsecutiveFailCount > 0 && startsUnasked(a.strategy)
 }

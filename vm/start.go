@@ -3,45 +3,29 @@
 package vm
 
 import (
-	"crypto/sha1"
 	"fmt"
-	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
+// startStop creates and deletes the VMI.
+type startStop struct{ *decision }
+
 // start creates the VMI, and the revision that remembers what it was made from.
-func (d *decision) start() {
-	switch {
-	case d.foreign != "":
-		d.fail(reasonFailedCreate, fmt.Sprintf("Failure while starting VMI: VirtualMachineInstance %s/%s exists and is controlled by %s; delete it, or rename the VirtualMachine",
-			d.VM.Namespace, d.VM.Name, d.foreign))
-		return
-	case d.VMI != nil: // it is being deleted
-		d.wait(Wait{Reason: "VMITerminating", Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name, Responsible: ByController,
-			Message: "a VirtualMachineInstance of this name is being deleted", Until: "it is deleted"})
-		return
-	case d.changesSpec():
-		// The VMI belongs to a generation, which only the stored spec has.
-		d.wait(Wait{Reason: "WaitingForSpec", Object: vmObject(d.VM), Responsible: ByController, Message: "the spec is not stored yet", Until: "the cache observes the write"})
-		return
-	case d.VM.Annotations[v1.ImmediateDataVolumeCreation] == "false" && !d.provisioned():
-		return
-	case conditionTrue(d.VM, v1.VirtualMachineManualRecoveryRequired):
-		d.wait(Wait{Reason: string(v1.VirtualMachineManualRecoveryRequired), Object: vmObject(d.VM), Responsible: ByUser,
-			Message: "the VMI ended during the migration of its volumes", Until: "the volumes of the template are corrected"})
+func (d startStop) start() {
+	if d.prevented() {
 		return
 	}
 	dropCondition(d.plan.VM, v1.VirtualMachineRestartRequired)
 	vmi, err := d.newVMI()
 	if err != nil {
 		d.fail(reasonFailedCreate, "Failure while starting VMI: "+err.Error())
-		d.announce(reasonFailedCreate, "Error creating virtual machine instance: "+err.Error())
+		d.warnOnce(reasonFailedCreate, "Error creating virtual machine instance: "+err.Error())
 		return
 	}
 	if err := d.storeRevision(); err != nil {
@@ -54,8 +38,48 @@ func (d *decision) start() {
 		Failed: &Event{Warning: true, Reason: reasonFailedCreate, Message: "Error creating virtual machine instance: "}})
 }
 
+// prevented reports whether the VMI cannot be created now, and records why.
+func (d startStop) prevented() bool {
+	switch {
+	case d.foreign != "":
+		d.fail(reasonFailedCreate, fmt.Sprintf("Failure while starting VMI: VirtualMachineInstance %s/%s exists and is controlled by %s; delete it, or rename the VirtualMachine",
+			d.VM.Namespace, d.VM.Name, d.foreign))
+	case d.VMI != nil: // it is being deleted
+		d.wait(Wait{Reason: "VMITerminating", Object: vmiObject(d.VMI), Responsible: handoff.ByController,
+			Message: "a VirtualMachineInstance of this name is being deleted", Until: "it is deleted"})
+	case specChanged(d.VM, d.plan.VM):
+		// The VMI belongs to a generation, which only the stored spec has.
+		d.wait(Wait{Reason: "WaitingForSpec", Object: vmObject(d.VM), Responsible: handoff.ByController, Message: "the spec is not stored yet", Until: "the cache observes the write"})
+	case dataVolumes(d).lackForStart():
+	case conditionTrue(d.VM, v1.VirtualMachineManualRecoveryRequired):
+		d.wait(Wait{Reason: string(v1.VirtualMachineManualRecoveryRequired), Object: vmObject(d.VM), Responsible: handoff.ByUser,
+			Message: "the VMI ended during the migration of its volumes", Until: "the volumes of the template are corrected"})
+	default:
+		return false
+	}
+	return true
+}
+
+// storeRevision creates the start revision of the current generation, and deletes those of others.
+func (d startStop) storeRevision() error {
+	revisions := startRevisions{d.VM, d.Revisions}
+	for _, rev := range revisions.outdated() {
+		d.do(Action{Verb: DeleteRevision, Name: rev.Name, If: Precondition{UID: rev.UID}, Why: "it is of another generation",
+			Fault: Failure{reasonFailedCreate, "Failure while starting VMI: "}})
+	}
+	if revisions.named(revisions.current()) != nil {
+		return nil
+	}
+	rev, err := revisions.create(&d.plan.VM.Status)
+	if err != nil {
+		return err
+	}
+	d.do(Action{Verb: CreateRevision, Name: rev.Name, Why: "it remembers what the VMI is made from", Fault: Failure{reasonFailedCreate, "Failure while starting VMI: "}, Revision: rev})
+	return nil
+}
+
 // newVMI returns the VMI made from the template.
-func (d *decision) newVMI() (*v1.VirtualMachineInstance, error) {
+func (d startStop) newVMI() (*v1.VirtualMachineInstance, error) {
 	template := d.VM.Spec.Template.DeepCopy()
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.VM.Namespace, Name: d.VM.Name, Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
@@ -65,15 +89,15 @@ func (d *decision) newVMI() (*v1.VirtualMachineInstance, error) {
 	}
 	slices.Sort(vmi.Finalizers)
 	vmi.Finalizers = slices.Compact(vmi.Finalizers)
-	vmi.Status.VirtualMachineRevisionName = startRevisionName(d.VM)
+	vmi.Status.VirtualMachineRevisionName = startRevisions{vm: d.VM}.current()
 	annotate(&vmi.ObjectMeta, v1.VirtualMachineGenerationAnnotation, fmt.Sprint(d.VM.Generation))
 	if d.strategy == v1.RunStrategyWaitAsReceiver {
 		annotate(&vmi.ObjectMeta, v1.CreateMigrationTarget, "true")
 	}
-	if r := d.request(); d.startRequested() && r.Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue {
+	if d.requests.startPaused() {
 		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	}
-	d.dropDump(&vmi.Spec)
+	dropEndedDump(&vmi.Spec, d.VM.Status.MemoryDumpRequest)
 	if err := instancetype.Complete(&vmi.Spec, d.definitions, d.Config.Cluster); err != nil {
 		return nil, err
 	}
@@ -83,62 +107,17 @@ func (d *decision) newVMI() (*v1.VirtualMachineInstance, error) {
 	return vmi, nil
 }
 
-// dropDump removes the volume of a memory dump that is complete.
-func (d *decision) dropDump(spec *v1.VirtualMachineInstanceSpec) {
-	r := d.VM.Status.MemoryDumpRequest
-	if r == nil || r.Phase == v1.MemoryDumpAssociating || r.Phase == v1.MemoryDumpInProgress {
-		return
-	}
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == r.ClaimName })
-}
-
-// legacyNamespace is the name space of firmware UUIDs.
-var legacyNamespace = [16]byte{0x6a, 0x1a, 0x24, 0xa1, 0x40, 0x61, 0x46, 0x07, 0x8b, 0xf4, 0xa3, 0x96, 0x3d, 0x0c, 0x58, 0x95}
-
-// legacyUUID returns the firmware UUID of a VM without one: version 5 of its name, which is what its VMIs always had.
-func legacyUUID(name string) types.UID {
-	sum := sha1.Sum(append(legacyNamespace[:], name...)) //nolint:gosec // a UUID of version 5 is SHA-1
-	u := sum[:16]
-	u[6], u[8] = u[6]&0x0f|0x50, u[8]&0x3f|0x80
-	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]))
-}
-
-// syncedAnnotations follow the template while the VMI runs.
-var syncedAnnotations = []string{"descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"}
-
-const skipBackupHooks = "kubevirt.io/skip-backup-hooks"
-
-// syncMetadata copies the annotations that a running VMI follows.
-func (d *decision) syncMetadata() {
+// stop deletes the VMI, once.
+func (d startStop) stop(why string) {
 	if d.vmi == nil || d.vmi.DeletionTimestamp != nil {
 		return
 	}
-	follow := func(key string, from map[string]string) {
-		if value, set := from[key]; set {
-			annotate(&d.next.ObjectMeta, key, value)
-		} else {
-			delete(d.next.Annotations, key)
-		}
-	}
-	for _, key := range syncedAnnotations {
-		follow(key, d.VM.Spec.Template.ObjectMeta.Annotations)
-	}
-	follow(skipBackupHooks, d.VM.Annotations)
-}
-
-// keepTopology copies the PCI topology of the VMI to the template, so that devices keep their addresses.
-func (d *decision) keepTopology() {
-	if d.vmi == nil || d.vmi.Annotations[v1.PciTopologyVersionAnnotation] == "" {
-		return
-	}
-	meta := &d.plan.VM.Spec.Template.ObjectMeta
-	if meta.Annotations[v1.PciTopologyVersionAnnotation] != "" {
-		return
-	}
-	meta.Annotations = maps.Clone(meta.Annotations)
-	for _, key := range []string{v1.PciTopologyVersionAnnotation, v1.PciInterfaceSlotCountAnnotation} {
-		if value := d.vmi.Annotations[key]; value != "" {
-			annotate(meta, key, value)
-		}
-	}
+	dropCondition(d.plan.VM, v1.VirtualMachineRestartRequired)
+	// A stale cache must not end a guest that is to run by now, nor one whose next start is not requested any more. A
+	// deletion of the VM is final.
+	live := d.VM.DeletionTimestamp == nil
+	d.do(Action{Verb: DeleteVMI, Name: d.vmi.Name, If: Precondition{UID: d.vmi.UID, OwnerLive: live}, Why: why,
+		Fault:  Failure{reasonFailedDelete, "Failure attempting to delete VMI: "},
+		Done:   &Event{Reason: "SuccessfulDelete", Message: fmt.Sprintf("Stopped the virtual machine by deleting the virtual machine instance %s", d.vmi.UID)},
+		Failed: &Event{Warning: true, Reason: reasonFailedDelete, Message: fmt.Sprintf("Error deleting virtual machine instance %s: ", d.vmi.Name)}})
 }

@@ -7,56 +7,56 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // receivedWithin is how often a decentralized migration that ends is looked at.
 const receivedWithin = 2 * time.Second
 
-// strategies is what each run strategy wants, with and without a VMI.
-var strategies = map[v1.VirtualMachineRunStrategy]struct{ with, without part }{
-	v1.RunStrategyAlways:         {(*decision).alwaysWith, (*decision).startDelayed},
-	v1.RunStrategyRerunOnFailure: {(*decision).rerunWith, (*decision).rerunWithout},
-	v1.RunStrategyManual:         {(*decision).manualWith, (*decision).manualWithout},
-	v1.RunStrategyHalted:         {(*decision).haltedWith, (*decision).haltedWithout},
-	v1.RunStrategyOnce:           {func(*decision) {}, (*decision).start},
-	v1.RunStrategyWaitAsReceiver: {(*decision).receiverWith, (*decision).start},
+// runStrategy is whether the VM is to have a VMI.
+type runStrategy struct{ *decision }
+
+// read reads the run strategy.
+func (d runStrategy) read() {
+	strategy, err := d.VM.RunStrategy()
+	if err != nil {
+		d.fail(reasonFailedCreate, fmt.Sprintf("Error fetching RunStrategy: %v", err))
+		return
+	}
+	d.strategy = strategy
 }
 
-// run carries out the run strategy. Once it has started or stopped the VMI, nothing else happens in the pass.
-func (d *decision) run() {
+// strategies is what each run strategy wants, with and without a VMI.
+var strategies = map[v1.VirtualMachineRunStrategy]struct{ withVMI, withoutVMI func(runStrategy) }{
+	v1.RunStrategyAlways:         {runStrategy.replaceEnded, runStrategy.startDelayed},
+	v1.RunStrategyRerunOnFailure: {runStrategy.replaceFailed, runStrategy.startFirst},
+	v1.RunStrategyManual:         {runStrategy.stopRequested, runStrategy.startRequested},
+	v1.RunStrategyHalted:         {runStrategy.halt, runStrategy.unhalt},
+	v1.RunStrategyOnce:           {func(runStrategy) {}, runStrategy.start},
+	v1.RunStrategyWaitAsReceiver: {runStrategy.endReceiving, runStrategy.start},
+}
+
+// carryOut starts or stops the VMI. Once it has, nothing else happens in the pass.
+func (d runStrategy) carryOut() {
 	s, known := strategies[d.strategy]
 	switch {
 	case !known:
 		d.fail(reasonFailedCreate, "unknown runstrategy: "+string(d.strategy))
 	case d.vmi != nil:
-		s.with(d)
+		s.withVMI(d)
 	default:
-		s.without(d)
+		s.withoutVMI(d)
 	}
 	d.halted = d.halted || d.does(CreateVMI) || d.does(DeleteVMI)
 }
 
-// request returns the first state change request; nil if there is none. Others wait for it.
-func (d *decision) request() *v1.VirtualMachineStateChangeRequest {
-	if all := d.VM.Status.StateChangeRequests; len(all) > 0 {
-		return &all[0]
-	}
-	return nil
-}
+func (d runStrategy) start()          { startStop(d).start() }
+func (d runStrategy) stop(why string) { startStop(d).stop(why) }
 
-// stopRequested reports whether the VMI is to be stopped.
-func (d *decision) stopRequested() bool {
-	r := d.request()
-	return r != nil && r.Action == v1.StopRequest && r.UID != nil && d.vmi != nil && *r.UID == d.vmi.UID
-}
-
-func (d *decision) startRequested() bool {
-	r := d.request()
-	return r != nil && r.Action == v1.StartRequest
-}
-
-func (d *decision) alwaysWith() {
-	if !d.vmi.IsFinal() && !d.stopRequested() {
+// replaceEnded (Always) stops a VMI that has ended, so that another one is started.
+func (d runStrategy) replaceEnded() {
+	if !d.vmi.IsFinal() && !d.requests.stop(d.vmi) {
 		return
 	}
 	m := d.vmi.Status.MigrationState
@@ -64,68 +64,62 @@ func (d *decision) alwaysWith() {
 	case !d.vmi.IsDecentralizedMigration():
 		d.stop("the run strategy is Always and the VMI has ended or is to be restarted")
 	case m.Completed:
-		d.setStrategy(v1.RunStrategyHalted)
+		d.change(v1.RunStrategyHalted)
 		d.halted = true
 	default:
 		d.requeue(d.now.Add(receivedWithin))
 	}
 }
 
-func (d *decision) rerunWith() {
+// replaceFailed (RerunOnFailure) stops a VMI that has ended, and requests another start if it has failed.
+func (d runStrategy) replaceFailed() {
 	switch {
 	case d.vmi.DeletionTimestamp != nil:
 	case d.vmi.Status.Phase == v1.Failed:
 		// The request is stored with the status, in a pass before the VMI is deleted: a crash in between restarts nothing twice.
-		if !d.startQueued() {
+		if !d.requests.startQueued() {
 			st := &d.plan.VM.Status
 			st.StateChangeRequests = append(st.StateChangeRequests, v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
 			return
 		}
 		d.stop("the run strategy is RerunOnFailure and the VMI has failed")
-	case d.vmi.Status.Phase == v1.Succeeded || d.stopRequested():
+	case d.vmi.Status.Phase == v1.Succeeded || d.requests.stop(d.vmi):
 		d.stop("the VMI has succeeded or is to be stopped")
 	}
 }
 
-// startQueued reports whether a start is requested at any place.
-func (d *decision) startQueued() bool {
-	for _, r := range d.VM.Status.StateChangeRequests {
-		if r.Action == v1.StartRequest {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *decision) rerunWithout() {
-	if d.startRequested() || d.VM.Status.RunStrategy != v1.RunStrategyRerunOnFailure {
+// startFirst (RerunOnFailure) starts a VM that has not run under this strategy yet, or is to be started again.
+func (d runStrategy) startFirst() {
+	if d.requests.start() || d.VM.Status.RunStrategy != v1.RunStrategyRerunOnFailure {
 		d.startDelayed()
 	}
 }
 
-func (d *decision) manualWith() {
-	if d.stopRequested() {
+// stopRequested and startRequested (Manual) carry out requests alone.
+func (d runStrategy) stopRequested() {
+	if d.requests.stop(d.vmi) {
 		d.stop("a stop is requested")
 	}
 }
 
-func (d *decision) manualWithout() {
-	if d.startRequested() {
+func (d runStrategy) startRequested() {
+	if d.requests.start() {
 		d.start()
 	}
 }
 
-func (d *decision) haltedWith() { d.stop("the run strategy is Halted") }
+func (d runStrategy) halt() { d.stop("the run strategy is Halted") }
 
-// haltedWithout changes the run strategy of a halted VM that is to be started.
-func (d *decision) haltedWithout() {
-	if d.startRequested() {
-		d.setStrategy(v1.RunStrategyAlways)
+// unhalt changes the run strategy of a halted VM that is to be started.
+func (d runStrategy) unhalt() {
+	if d.requests.start() {
+		d.change(v1.RunStrategyAlways)
 		d.halted = true
 	}
 }
 
-func (d *decision) receiverWith() {
+// endReceiving (WaitAsReceiver) restores the run strategy of a VM that has received its VMI from another cluster.
+func (d runStrategy) endReceiving() {
 	if d.vmi.Annotations[v1.CreateMigrationTarget] == "true" {
 		return
 	}
@@ -134,12 +128,12 @@ func (d *decision) receiverWith() {
 		return
 	}
 	if restored := v1.VirtualMachineRunStrategy(d.VM.Annotations[v1.RestoreRunStrategy]); restored != "" {
-		d.setStrategy(restored)
+		d.change(restored)
 	}
 }
 
-// setStrategy changes the spec of the VM.
-func (d *decision) setStrategy(s v1.VirtualMachineRunStrategy) {
+// change changes the run strategy in the spec of the VM.
+func (d runStrategy) change(s v1.VirtualMachineRunStrategy) {
 	spec := &d.plan.VM.Spec
 	if spec.RunStrategy == nil && spec.Running != nil && (s == v1.RunStrategyAlways || s == v1.RunStrategyHalted) {
 		spec.Running = new(s == v1.RunStrategyAlways)
@@ -149,7 +143,7 @@ func (d *decision) setStrategy(s v1.VirtualMachineRunStrategy) {
 }
 
 // startDelayed starts the VMI, unless it has failed to start before and the back-off is not over.
-func (d *decision) startDelayed() {
+func (d runStrategy) startDelayed() {
 	f := d.VM.Status.StartFailure
 	if f == nil || f.RetryAfterTimestamp == nil || !f.RetryAfterTimestamp.After(d.now) {
 		d.start()
@@ -157,24 +151,6 @@ func (d *decision) startDelayed() {
 	}
 	at := f.RetryAfterTimestamp.Time
 	d.requeue(at)
-	d.wait(Wait{Reason: string(v1.VirtualMachineStatusCrashLoopBackOff), Object: vmObject(d.VM), Responsible: ByController, Deadline: &at, Until: "the back-off is over",
+	d.wait(Wait{Reason: string(v1.VirtualMachineStatusCrashLoopBackOff), Object: vmObject(d.VM), Responsible: handoff.ByController, Deadline: &at, Until: "the back-off is over",
 		Message: fmt.Sprintf("%d VMIs in a row have failed before they ran; the next start is at %s", f.ConsecutiveFailCount, at.UTC().Format(time.RFC3339))})
 }
-
-// stop deletes the VMI, once.
-func (d *decision) stop(why string) {
-	if d.vmi == nil || d.vmi.DeletionTimestamp != nil {
-		return
-	}
-	dropCondition(d.plan.VM, v1.VirtualMachineRestartRequired)
-	// A stale cache must not end a guest that is to run by now, nor one whose next start is not requested any more. A
-	// deletion of the VM is final.
-	live := d.VM.DeletionTimestamp == nil
-	d.do(Action{Verb: DeleteVMI, Name: d.vmi.Name, If: Precondition{UID: d.vmi.UID, OwnerLive: live}, Why: why,
-		Fault:  Failure{reasonFailedDelete, "Failure attempting to delete VMI: "},
-		Done:   &Event{Reason: "SuccessfulDelete", Message: fmt.Sprintf("Stopped the virtual machine by deleting the virtual machine instance %s", d.vmi.UID)},
-		Failed: &Event{Warning: true, Reason: reasonFailedDelete, Message: fmt.Sprintf("Error deleting virtual machine instance %s: ", d.vmi.Name)}})
-}
-
-// vmObject returns the Wait.Object of a VM.
-func vmObject(vm *v1.VirtualMachine) string { return "VirtualMachine " + vm.Namespace + "/" + vm.Name }

@@ -8,18 +8,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// requestVolumes carries out the requests to add and remove volumes: in the template, and in a VMI that lives. The
+// requestVolumes carries out the requests to add and remove volumes: in the template, and in a VMI that runs. The
 // VMI is patched before the template is stored, so that a request is not over before both are.
-func (d *decision) requestVolumes() {
+func requestVolumes(d *decision) {
 	for _, r := range d.VM.Status.VolumeRequests {
-		d.applyRequest(&d.plan.VM.Spec.Template.Spec, r)
-		if d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() {
-			d.applyRequest(&d.next.Spec, r)
+		applyVolumeRequest(&d.plan.VM.Spec.Template.Spec, r)
+		if running(d.vmi) {
+			applyVolumeRequest(&d.next.Spec, r)
 		}
 	}
 }
 
-func (d *decision) applyRequest(spec *v1.VirtualMachineInstanceSpec, r v1.VirtualMachineVolumeRequest) {
+// applyVolumeRequest adds or removes a volume of a spec.
+func applyVolumeRequest(spec *v1.VirtualMachineInstanceSpec, r v1.VirtualMachineVolumeRequest) {
 	switch {
 	case r.AddVolumeOptions != nil && !hasVolume(spec, r.AddVolumeOptions.Name):
 		addVolume(spec, r.AddVolumeOptions.DeepCopy())
@@ -62,13 +63,13 @@ func hasDisk(spec *v1.VirtualMachineInstanceSpec, name string) bool {
 	return slices.ContainsFunc(spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == name })
 }
 
-// trimVolumeRequests removes the requests that the stored template satisfies.
-func (d *decision) trimVolumeRequests() {
-	if d.VM.Spec.Template == nil {
-		return
+// openVolumeRequests returns the requests that the stored template does not satisfy yet.
+func openVolumeRequests(all []v1.VirtualMachineVolumeRequest, template *v1.VirtualMachineInstanceTemplateSpec) []v1.VirtualMachineVolumeRequest {
+	if template == nil {
+		return all
 	}
-	spec, st := &d.VM.Spec.Template.Spec, &d.plan.VM.Status
-	st.VolumeRequests = slices.DeleteFunc(st.VolumeRequests, func(r v1.VirtualMachineVolumeRequest) bool {
+	spec := &template.Spec
+	return slices.DeleteFunc(all, func(r v1.VirtualMachineVolumeRequest) bool {
 		switch {
 		case r.AddVolumeOptions != nil:
 			return hasVolume(spec, r.AddVolumeOptions.Name) && hasDisk(spec, r.AddVolumeOptions.Name)

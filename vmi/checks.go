@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vmi/validate"
 )
 
@@ -94,7 +95,7 @@ func refused[T any](s Snapshot, wrong []T, text func(T) string) *Wait {
 	}
 	return &Wait{
 		Reason: ReasonFailedCreateValidation, Message: "failed create validation: " + strings.Join(all, "; "),
-		Object: vmiObject(s.VMI), Until: "the VirtualMachineInstance is recreated", By: ByUser,
+		Object: vmiObject(s.VMI), Until: "the VirtualMachineInstance is recreated", Responsible: handoff.ByUser,
 	}
 }
 
@@ -105,7 +106,7 @@ func notReceived(s Snapshot) *Wait {
 	}
 	return &Wait{
 		Reason: string(v1.WaitingForSync), Message: "the VirtualMachineInstance is the target of a migration from another cluster",
-		Object: vmiObject(s.VMI), Until: "the migration creates the target Pod", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		Object: vmiObject(s.VMI), Until: "the migration creates the target Pod", Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 	}
 }
 
@@ -119,12 +120,12 @@ func clockKnown(s Snapshot) *Wait {
 	case err != nil && TSCRequirement(s.VMI) == TSCForBoot:
 		return &Wait{
 			Reason: ReasonFailedTopologyHints, Message: err.Error(), Object: "Nodes",
-			Until: "a node reports its TSC frequency, or the cluster configures a minimum", By: ByUser,
+			Until: "a node reports its TSC frequency, or the cluster configures a minimum", Responsible: handoff.ByUser,
 		}
 	case err == nil && hints != nil:
 		return &Wait{
 			Reason: "WaitingForTopologyHints", Message: "status.topologyHints is not stored yet",
-			Object: vmiObject(s.VMI), Until: "status.topologyHints is stored", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+			Object: vmiObject(s.VMI), Until: "status.topologyHints is stored", Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return nil
@@ -140,12 +141,12 @@ func noTemporary(s Snapshot) *Wait {
 	if !firstConsumer(s) {
 		return &Wait{
 			Reason: v1.PodTerminatingReason, Message: object + " has completed and is not deleted yet", Object: object,
-			Until: "the Pod is deleted", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+			Until: "the Pod is deleted", Responsible: handoff.ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return &Wait{
 		Reason: "WaitingForFirstConsumer", Message: object + " is the first consumer of the VirtualMachineInstance's claims", Object: object,
-		Until: "the DataVolumes are populated", By: ByStorage, Condition: v1.VirtualMachineInstanceProvisioning,
+		Until: "the DataVolumes are populated", Responsible: handoff.ByStorage, Condition: v1.VirtualMachineInstanceProvisioning,
 	}
 }
 
@@ -155,7 +156,7 @@ func pathsAllowed(s Snapshot) *Wait {
 		return &Wait{
 			Reason:  ReasonContainerPathVolumesDisabled,
 			Message: fmt.Sprintf("spec.volumes[%d].containerPath: enable feature gate ContainerPathVolumes, or remove the volume", i),
-			Object:  vmiObject(s.VMI), Until: "the feature gate is enabled", By: ByUser,
+			Object:  vmiObject(s.VMI), Until: "the feature gate is enabled", Responsible: handoff.ByUser,
 		}
 	}
 	return nil
@@ -203,7 +204,7 @@ func nameFree(s Snapshot) *Wait {
 	return &Wait{
 		Reason:  ReasonFailedCreate,
 		Message: object + " has the name of the launcher Pod and a different owner; delete it",
-		Object:  object, Until: "that Pod is deleted", By: ByUser,
+		Object:  object, Until: "that Pod is deleted", Responsible: handoff.ByUser,
 	}
 }
 
@@ -216,7 +217,7 @@ func nowhereElse(s Snapshot) *Wait {
 			return &Wait{
 				Reason:  ReasonFailedCreate,
 				Message: object + ", created by a migration, may run the domain; delete it if it does not",
-				Object:  object, Until: "that Pod has ended", By: ByUser,
+				Object:  object, Until: "that Pod has ended", Responsible: handoff.ByUser,
 			}
 		}
 	}
@@ -232,7 +233,7 @@ func earlierEnded(s Snapshot) *Wait {
 		object := podObject(p)
 		return &Wait{
 			Reason: v1.PodTerminatingReason, Message: object + " of a deleted VirtualMachineInstance with the same name may still run its domain",
-			Object: object, Until: "that Pod has ended", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+			Object: object, Until: "that Pod has ended", Responsible: handoff.ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return nil
@@ -254,7 +255,7 @@ func noMigration(s Snapshot) *Wait {
 			Reason:  ReasonFailedCreate,
 			Message: fmt.Sprintf("migration %s is in phase %s; waiting for it to end", m.Name, m.Status.Phase),
 			Object:  fmt.Sprintf("VirtualMachineInstanceMigration %s/%s", s.VMI.Namespace, m.Name),
-			Until:   "the migration has ended", By: ByController,
+			Until:   "the migration has ended", Responsible: handoff.ByController,
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // Reasons of the Synchronized condition for storage, as KubeVirt spells them.
@@ -54,7 +56,7 @@ func noClaim(s Snapshot, v *v1.Volume, name, field string) *Wait {
 	w := &Wait{
 		Reason:  ReasonPvcNotFound,
 		Message: field + ": " + object + " does not exist; create it or correct the name",
-		Object:  object, Until: "the claim is created", By: ByUser,
+		Object:  object, Until: "the claim is created", Responsible: handoff.ByUser,
 	}
 	switch {
 	case name == "":
@@ -62,7 +64,7 @@ func noClaim(s Snapshot, v *v1.Volume, name, field string) *Wait {
 	case v.DataVolume == nil:
 	case s.Storage.DataVolumes[name] != nil:
 		w.Message = field + ": " + object + " does not exist; waiting for CDI to create it for the DataVolume of the same name" + trouble(s.Storage.DataVolumes[name])
-		w.By = ByStorage
+		w.Responsible = handoff.ByStorage
 	default:
 		w.Message = field + ": neither " + object + " nor a DataVolume of the same name exists; create the DataVolume or correct the name"
 	}
@@ -77,7 +79,7 @@ func noDataVolume(vmi *v1.VirtualMachineInstance, claim, filler, field string) *
 		Reason: ReasonFailedDataVolumeImport,
 		Message: fmt.Sprintf("%s: %s belongs to %s, which does not exist; recreate both, or remove the claim's owner reference if it is fully populated",
 			field, claimObject(vmi, claim), object),
-		Object: object, Until: "the DataVolume is created, or the claim has no DataVolume owner", By: ByUser,
+		Object: object, Until: "the DataVolume is created, or the claim has no DataVolume owner", Responsible: handoff.ByUser,
 	}
 }
 

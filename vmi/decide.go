@@ -135,7 +135,7 @@ func (d *decision) misunderstood(reason, message string) {
 		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
 	}
 	vmistatus.SetCondition(d.plan.VMI, c, d.now)
-	d.lost = &Wait{Reason: reason, Message: message, Object: vmiObject(d.VMI), Until: "the object is corrected", By: ByUser, Condition: c.Type}
+	d.lost = &Wait{Reason: reason, Message: message, Object: vmiObject(d.VMI), Until: "the object is corrected", Responsible: handoff.ByUser, Condition: c.Type}
 	d.plan.Waits = []Wait{*d.lost}
 }
 

@@ -260,7 +260,7 @@ func TestDecide_InvalidObject(t *testing.T) {
 		if c == nil || c.Status != corev1.ConditionFalse || c.Reason != reason || !strings.Contains(c.Message, "ns/guest") {
 			t.Errorf("%s: the condition is %+v, want one that names the object", reason, c)
 		}
-		if len(plan.Actions) > 0 || len(plan.Events) != 1 || len(plan.Waits) != 1 || plan.Waits[0].By != vmi.ByUser {
+		if len(plan.Actions) > 0 || len(plan.Events) != 1 || len(plan.Waits) != 1 || plan.Waits[0].Responsible != handoff.ByUser {
 			t.Errorf("%s: the plan is %s, want nothing but to wait for the user", reason, plan)
 		}
 		if plan.VMI.Status.Phase != obj.Status.Phase {

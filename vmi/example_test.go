@@ -45,7 +45,7 @@ func ExampleExplain() {
 		waits := vmi.Explain(vmi.Snapshot{VMI: g, Storage: storage}, exampleNow)
 		fmt.Println(len(waits), "waits")
 		for _, w := range waits {
-			fmt.Printf("%s: %s\nuntil %s, by the %s\n", w.Reason, w.Message, w.Until, w.By)
+			fmt.Printf("%s: %s\nuntil %s, by the %s\n", w.Reason, w.Message, w.Until, w.Responsible)
 		}
 	}
 	// Output:

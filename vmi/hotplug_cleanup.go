@@ -27,7 +27,7 @@ const (
 func (h *plugging) clear(p *corev1.Pod) Wait {
 	w := Wait{
 		Reason: "PodInTheWay", Message: podObject(p) + " is terminating; its replacement is created once it is deleted",
-		Object: podObject(p), Until: "the Pod is deleted", By: ByKubelet,
+		Object: podObject(p), Until: "the Pod is deleted", Responsible: handoff.ByKubelet,
 	}
 	if p.DeletionTimestamp != nil {
 		return w
@@ -41,7 +41,7 @@ func (h *plugging) clear(p *corev1.Pod) Wait {
 		Reason: "PodFailed",
 		Message: fmt.Sprintf("%s has ended%s; next attempt at %s, or when it is deleted",
 			podObject(p), endOf(p), at.UTC().Format(time.RFC3339)),
-		Object: podObject(p), Until: "the next attempt", By: ByController, Deadline: at,
+		Object: podObject(p), Until: "the next attempt", Responsible: handoff.ByController, Deadline: at,
 	}
 }
 
@@ -151,7 +151,7 @@ func (h *plugging) leaving() {
 				Reason: "VolumeInUse",
 				Message: fmt.Sprintf("volume %s of claim %s is being unplugged; %s is kept until node %s has unmounted it",
 					volume, claim, podObject(a), h.launcher.Spec.NodeName),
-				Object: podObject(a), Until: "the volume is unmounted", By: ByNode,
+				Object: podObject(a), Until: "the volume is unmounted", Responsible: handoff.ByNode,
 			})
 		}
 	}

@@ -114,7 +114,7 @@ func FuzzHotplug(f *testing.F) {
 			}
 		}
 		for _, wait := range plan.Waits {
-			if wait.Reason == "" || wait.Message == "" || wait.Object == "" || wait.Until == "" || wait.By == "" {
+			if wait.Reason == "" || wait.Message == "" || wait.Object == "" || wait.Until == "" || wait.Responsible == "" {
 				t.Errorf("incomplete wait: %+v", wait)
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // claimsOf returns the claims that a Pod carries, by volume name.
@@ -95,7 +97,7 @@ func (h *plugging) attach() {
 			h.stalled(Wait{
 				Reason:  "CollectingVolumes",
 				Message: fmt.Sprintf("%s will be replaced at %s, with all volumes that are ready by then", podObject(newest), at.UTC().Format(time.RFC3339)),
-				Object:  podObject(newest), Until: "the Pod is old enough to be replaced", By: ByController, Deadline: at,
+				Object:  podObject(newest), Until: "the Pod is old enough to be replaced", Responsible: handoff.ByController, Deadline: at,
 			})
 			return
 		}
@@ -156,7 +158,7 @@ func (h *plugging) unlabelled() bool {
 		Reason:  "SELinuxContextUnknown",
 		Message: fmt.Sprintf("status.selinuxContext is empty; volumes are hotplugged once node %s has reported it", h.launcher.Spec.NodeName),
 		Object:  fmt.Sprintf("VirtualMachineInstance %s/%s", vmi.Namespace, vmi.Name),
-		Until:   "status.selinuxContext is set", By: ByNode,
+		Until:   "status.selinuxContext is set", Responsible: handoff.ByNode,
 	})
 	return true
 }
@@ -169,10 +171,10 @@ func (h *plugging) arriving(a *corev1.Pod) {
 	w := Wait{
 		Reason:  "AttachmentPodPending",
 		Message: podObject(a) + " is not running yet; it carries volumes " + strings.Join(slices.Sorted(maps.Keys(claimsOf(a))), ", "),
-		Object:  podObject(a), Until: "the Pod runs", By: ByKubelet,
+		Object:  podObject(a), Until: "the Pod runs", Responsible: handoff.ByKubelet,
 	}
 	if c := podCondition(a, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-		w.By, w.Message = ByScheduler, w.Message+": "+c.Message
+		w.Responsible, w.Message = handoff.ByScheduler, w.Message+": "+c.Message
 	} else if reason, message := pullFailure(a); reason != "" {
 		w.Message += ": " + reason + ": " + message
 	}

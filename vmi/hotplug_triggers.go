@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // provision creates one trigger Pod for every claim that waits for its first consumer, and
@@ -64,10 +66,10 @@ func (h *plugging) triggered(p *plug, t *corev1.Pod) {
 	w := Wait{
 		Reason:  ReasonPVCNotReady,
 		Message: fmt.Sprintf("%s: claim %s is provisioned with %s as its first consumer", p.field, p.claim, podObject(t)),
-		Object:  podObject(t), Until: "the claim is provisioned", By: ByStorage,
+		Object:  podObject(t), Until: "the claim is provisioned", Responsible: handoff.ByStorage,
 	}
 	if c := podCondition(t, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-		w.By, w.Message = ByScheduler, w.Message+": "+c.Message
+		w.Responsible, w.Message = handoff.ByScheduler, w.Message+": "+c.Message
 	}
 	h.out.Waits = append(h.out.Waits, w)
 }

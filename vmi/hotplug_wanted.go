@@ -10,6 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // plugState is the progress of a volume to be hotplugged.
@@ -80,17 +82,17 @@ func (p *plug) admit(s Snapshot, utility bool) {
 	case claim == nil:
 		p.claimMissing(s)
 	case utility && isBlock(claim):
-		p.hold(s.VMI, ByUser, "is a block device, which is not supported for a utility volume; name one with volumeMode Filesystem", "the volume names another claim")
+		p.hold(s.VMI, handoff.ByUser, "is a block device, which is not supported for a utility volume; name one with volumeMode Filesystem", "the volume names another claim")
 	case claim.DeletionTimestamp != nil:
-		p.hold(s.VMI, ByUser, "is being deleted; recreate it or correct the name", "the claim is deleted")
+		p.hold(s.VMI, handoff.ByUser, "is being deleted; recreate it or correct the name", "the claim is deleted")
 	case claim.Status.Phase == corev1.ClaimLost:
-		p.hold(s.VMI, ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
+		p.hold(s.VMI, handoff.ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
 	default:
 		if dv, name := s.Storage.importer(claim); name != "" {
 			p.admitFilled(s.VMI, dv, name)
 		} else if s.Storage.unbound(claim) {
 			// No Pod would bind it. Added to a Pod, it would block all other volumes.
-			p.hold(s.VMI, ByStorage, "is not bound yet", "the claim is bound")
+			p.hold(s.VMI, handoff.ByStorage, "is not bound yet", "the claim is bound")
 		} else {
 			p.state = plugReady
 		}
@@ -106,7 +108,7 @@ func (p *plug) admitFilled(vmi *v1.VirtualMachineInstance, dv *cdiv1.DataVolume,
 	}
 	w := Wait{
 		Message: fmt.Sprintf("%s: %s is in phase %s%s", p.field, object, stage(dv), trouble(dv)),
-		Object:  object, Until: "the claim is populated", By: ByStorage,
+		Object:  object, Until: "the claim is populated", Responsible: handoff.ByStorage,
 	}
 	switch {
 	case imported(dv):
@@ -116,7 +118,7 @@ func (p *plug) admitFilled(vmi *v1.VirtualMachineInstance, dv *cdiv1.DataVolume,
 		p.reason, p.message = ReasonPVCNotReady, w.Message
 	default:
 		var remedy string
-		if remedy, w.By = finisher(dv.Status.Phase); w.By == ByUser {
+		if remedy, w.Responsible = finisher(dv.Status.Phase); w.Responsible == handoff.ByUser {
 			w.Message += "; " + remedy
 		}
 		p.unready(ReasonPVCNotReady, w)
@@ -128,10 +130,10 @@ func (p *plug) claimMissing(s Snapshot) {
 	object := claimObject(s.VMI, p.claim)
 	w := Wait{
 		Message: fmt.Sprintf("%s: %s does not exist; create it or correct the name", p.field, object),
-		Object:  object, Until: "the claim is created", By: ByUser,
+		Object:  object, Until: "the claim is created", Responsible: handoff.ByUser,
 	}
 	if dv := s.Storage.DataVolumes[p.claim]; dv != nil && dv.Status.Phase != cdiv1.Failed {
-		w.By, w.Message = ByStorage, fmt.Sprintf("%s: DataVolume %s has not created its claim yet", p.field, p.claim)
+		w.Responsible, w.Message = handoff.ByStorage, fmt.Sprintf("%s: DataVolume %s has not created its claim yet", p.field, p.claim)
 	}
 	p.unready(ReasonPVCNotReady, w)
 	p.reason = ReasonPvcNotFound
@@ -147,10 +149,10 @@ func (s Storage) unbound(claim *corev1.PersistentVolumeClaim) bool {
 }
 
 // hold makes a volume wait for a change of its claim.
-func (p *plug) hold(vmi *v1.VirtualMachineInstance, by Actor, what, until string) {
+func (p *plug) hold(vmi *v1.VirtualMachineInstance, by handoff.Responsible, what, until string) {
 	object := claimObject(vmi, p.claim)
 	p.unready(ReasonPVCNotReady, Wait{
-		Message: fmt.Sprintf("%s: %s %s", p.field, object, what), Object: object, Until: until, By: by,
+		Message: fmt.Sprintf("%s: %s %s", p.field, object, what), Object: object, Until: until, Responsible: by,
 	})
 }
 
@@ -171,7 +173,7 @@ func (h *plugging) unmounted(p *plug, carrier *corev1.Pod) *Wait {
 			return &Wait{
 				Reason:  "VolumeNotMounted",
 				Message: fmt.Sprintf("volume %s is attached to node %s by %s; waiting for the node to hotplug it", p.volume, h.launcher.Spec.NodeName, podObject(carrier)),
-				Object:  podObject(h.launcher), Until: "the volume is mounted", By: ByNode,
+				Object:  podObject(h.launcher), Until: "the volume is mounted", Responsible: handoff.ByNode,
 			}
 		}
 	}

@@ -173,7 +173,7 @@ func verbs(actions []Action) string {
 func reasons(waits []Wait) string {
 	out := make([]string, len(waits))
 	for i, w := range waits {
-		out[i] = fmt.Sprintf("%s %s by %s", w.Reason, w.Object, w.By)
+		out[i] = fmt.Sprintf("%s %s by %s", w.Reason, w.Object, w.Responsible)
 	}
 	return strings.Join(out, "; ")
 }

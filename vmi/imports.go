@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -74,7 +76,7 @@ func notImported(vmi *v1.VirtualMachineInstance, field string, dv *cdiv1.DataVol
 	return &Wait{
 		Reason:  v1.VirtualMachineInstanceReasonNotAllDVsReady,
 		Message: field + ": " + object + " is in phase " + stage(dv) + "; " + until + trouble(dv),
-		Object:  object, Until: "its phase is Succeeded", By: by,
+		Object:  object, Until: "its phase is Succeeded", Responsible: by,
 		Condition: v1.VirtualMachineInstanceDataVolumesReady,
 	}
 }
@@ -86,16 +88,16 @@ func imported(dv *cdiv1.DataVolume) bool {
 }
 
 // finisher returns what takes a DataVolume beyond a phase, and who must act.
-func finisher(p cdiv1.DataVolumePhase) (until string, by Actor) {
+func finisher(p cdiv1.DataVolumePhase) (until string, by handoff.Responsible) {
 	switch p {
 	case cdiv1.Failed:
-		return "delete and recreate it with its claim", ByUser
+		return "delete and recreate it with its claim", handoff.ByUser
 	case cdiv1.Paused:
-		return "finish its spec.checkpoints", ByUser
+		return "finish its spec.checkpoints", handoff.ByUser
 	case cdiv1.UploadReady:
-		return "upload its content", ByUser
+		return "upload its content", handoff.ByUser
 	default:
-		return "the VirtualMachineInstance starts once it has succeeded", ByStorage
+		return "the VirtualMachineInstance starts once it has succeeded", handoff.ByStorage
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -26,7 +28,7 @@ func wordsOf(w *Wait) string {
 	if w == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s %s", w.Reason, w.Object, w.By)
+	return fmt.Sprintf("%s %s %s", w.Reason, w.Object, w.Responsible)
 }
 
 func ephemeralSource(claim string) v1.VolumeSource {
@@ -83,24 +85,24 @@ func TestImportsDone(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		shelf *shelf
-		by    Actor
+		by    handoff.Responsible
 		says  []string
 	}{
 		"no volumes, no maps":             {newShelf(pending), "", nil},
 		"19 nobody fills it":              {newShelf(pending).pvc("a").claim("a", inClaimPhase(corev1.ClaimPending)), "", nil},
-		"20 pending":                      {newShelf(pending).dv("a").filled("a", cdiv1.Pending), ByStorage, []string{"spec.volumes[0].dataVolume.name", "DataVolume ns/a", "Pending"}},
-		"20 without a phase":              {newShelf(pending).dv("a").filled("a", cdiv1.PhaseUnset), ByStorage, []string{"(none)"}},
-		"20 in progress, of a PVC":        {newShelf(pending).pvc("a").filled("a", cdiv1.ImportInProgress, at("45.3%")), ByStorage, []string{"ImportInProgress (45.3%)"}},
-		"20 progress is not known":        {newShelf(pending).pvc("a").filled("a", cdiv1.ImportInProgress, at("N/A")), ByStorage, []string{"ImportInProgress;"}},
-		"20 in trouble":                   {newShelf(pending).dv("a").filled("a", cdiv1.ImportInProgress, broken), ByStorage, []string{"no such host"}},
-		"20 waits for an upload":          {newShelf(pending).dv("a").filled("a", cdiv1.UploadReady), ByUser, []string{"upload"}},
-		"20 paused":                       {newShelf(pending).dv("a").filled("a", cdiv1.Paused), ByUser, []string{"checkpoints"}},
-		"28 failed":                       {newShelf(pending).dv("a").filled("a", cdiv1.Failed), ByUser, []string{"delete and recreate it"}},
+		"20 pending":                      {newShelf(pending).dv("a").filled("a", cdiv1.Pending), handoff.ByStorage, []string{"spec.volumes[0].dataVolume.name", "DataVolume ns/a", "Pending"}},
+		"20 without a phase":              {newShelf(pending).dv("a").filled("a", cdiv1.PhaseUnset), handoff.ByStorage, []string{"(none)"}},
+		"20 in progress, of a PVC":        {newShelf(pending).pvc("a").filled("a", cdiv1.ImportInProgress, at("45.3%")), handoff.ByStorage, []string{"ImportInProgress (45.3%)"}},
+		"20 progress is not known":        {newShelf(pending).pvc("a").filled("a", cdiv1.ImportInProgress, at("N/A")), handoff.ByStorage, []string{"ImportInProgress;"}},
+		"20 in trouble":                   {newShelf(pending).dv("a").filled("a", cdiv1.ImportInProgress, broken), handoff.ByStorage, []string{"no such host"}},
+		"20 waits for an upload":          {newShelf(pending).dv("a").filled("a", cdiv1.UploadReady), handoff.ByUser, []string{"upload"}},
+		"20 paused":                       {newShelf(pending).dv("a").filled("a", cdiv1.Paused), handoff.ByUser, []string{"checkpoints"}},
+		"28 failed":                       {newShelf(pending).dv("a").filled("a", cdiv1.Failed), handoff.ByUser, []string{"delete and recreate it"}},
 		"22 waits for a consumer":         {newShelf(pending).dv("a").filled("a", unconsumed), "", nil},
 		"25 succeeded":                    {newShelf(pending).dv("a").filled("a", succeeded), "", nil},
 		"31 filled by its first Pod":      {newShelf(pending).dv("a").filled("a", cdiv1.PendingPopulation), "", nil},
 		"plugged later":                   {newShelf(pending).hotDV("a").filled("a", cdiv1.Pending), "", nil},
-		"the second":                      {newShelf(pending).dv("a").filled("a", succeeded).dv("b").filled("b", cdiv1.Pending), ByStorage, []string{"spec.volumes[1]"}},
+		"the second":                      {newShelf(pending).dv("a").filled("a", succeeded).dv("b").filled("b", cdiv1.Pending), handoff.ByStorage, []string{"spec.volumes[1]"}},
 		"its DV is gone":                  {newShelf(pending).dv("a").claim("a", filledBy("a")), "", nil},
 		"filled before, DV is of nothing": {newShelf(pending).dv("a").claim("a").dataVolume("a", cdiv1.Pending), "", nil},
 	} {
@@ -112,7 +114,7 @@ func TestImportsDone(t *testing.T) {
 				}
 				return
 			}
-			if w.By != tc.by || w.Condition != v1.VirtualMachineInstanceDataVolumesReady || w.Reason != "NotAllDVsReady" || !strings.HasPrefix(w.Object, "DataVolume ns/") {
+			if w.Responsible != tc.by || w.Condition != v1.VirtualMachineInstanceDataVolumesReady || w.Reason != "NotAllDVsReady" || !strings.HasPrefix(w.Object, "DataVolume ns/") {
 				t.Errorf("waits %+v, want by %q", w, tc.by)
 			}
 			for _, part := range tc.says {

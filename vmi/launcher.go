@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
@@ -22,7 +23,7 @@ func (d launcherPod) maintain() {
 		message := fmt.Sprintf("%s lacks container %s, which shares a containerPath volume; hotplug is suspended until the VirtualMachineInstance is recreated",
 			podObject(d.pod), name)
 		d.wait(Wait{
-			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated", Message: message,
+			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), Responsible: handoff.ByUser, Until: "the VirtualMachineInstance is recreated", Message: message,
 		})
 		if p := d.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
 			d.plan.Trouble = &Failure{Reason: ReasonMissingVirtiofsContainers, Message: message}

@@ -227,7 +227,7 @@ func TestExplain_OfferDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := vmi.Snapshot{VMI: tt.vmi, Pods: []*corev1.Pod{pod("p")}, Silent: tt.silent, Stock: tt.stock}
 			waits := vmi.Explain(s, now)
-			i := slices.IndexFunc(waits, func(w vmi.Wait) bool { return strings.Contains(w.Message, tt.says) && w.By == vmi.ByNode })
+			i := slices.IndexFunc(waits, func(w vmi.Wait) bool { return strings.Contains(w.Message, tt.says) && w.Responsible == handoff.ByNode })
 			if i < 0 {
 				t.Fatalf("nothing says %q: %+v", tt.says, waits)
 			}

@@ -180,8 +180,8 @@ func examine(s vmi.Snapshot) string {
 		return "Decide changed its input:\n" + diff
 	}
 	for _, w := range plan.Waits {
-		if w.Reason == "" || w.Message == "" || w.Object == "" || w.Until == "" || w.By == "" {
-			return "a wait does not say all: " + strings.Join([]string{w.Reason, w.Message, w.Object, w.Until, string(w.By)}, " | ")
+		if w.Reason == "" || w.Message == "" || w.Object == "" || w.Until == "" || w.Responsible == "" {
+			return "a wait does not say all: " + strings.Join([]string{w.Reason, w.Message, w.Object, w.Until, string(w.Responsible)}, " | ")
 		}
 	}
 	changes := !equality.Semantic.DeepEqual(plan.VMI, s.VMI)

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // Verb is the kind of an action.
@@ -125,33 +127,14 @@ type Wait struct {
 	Object string
 	// Until is the event that ends the wait.
 	Until string
-	// By is who must act.
-	By Actor
+	// Responsible is the component that has to act next.
+	Responsible handoff.Responsible
 	// Deadline is when the wait times out or is evaluated without an event; nil means
 	// never.
 	Deadline *time.Time
 	// Condition is the type of the condition that reports it; empty means Synchronized.
 	Condition v1.VirtualMachineInstanceConditionType
 }
-
-// Actor is the component that ends a wait.
-type Actor string
-
-// Actors that a wait depends on.
-const (
-	// ByUser: a user must change something.
-	ByUser Actor = "user"
-	// ByController: this or another KubeVirt controller.
-	ByController Actor = "controller"
-	// ByStorage: the provisioner, or CDI.
-	ByStorage Actor = "storage"
-	// ByScheduler: the scheduler.
-	ByScheduler Actor = "scheduler"
-	// ByKubelet: the kubelet.
-	ByKubelet Actor = "kubelet"
-	// ByNode: the node agent of the VMI's node.
-	ByNode Actor = "node"
-)
 
 // Check is the result of one of the ordered preconditions of a Pod. The first one with a
 // Wait blocks the Pod.

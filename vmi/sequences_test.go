@@ -45,7 +45,7 @@ func TestDecide_SourcePodEndsDuringSwitchover(t *testing.T) {
 		"neither Pod can be seen": {VMI: guest(v1.Running, moving(handoff.Moving, ""))},
 	} {
 		plan := vmi.Decide(s, now)
-		if plan.VMI.Status.Phase != v1.Running || len(plan.Actions) > 0 || len(plan.Waits) == 0 || plan.Waits[0].By != vmi.ByNode {
+		if plan.VMI.Status.Phase != v1.Running || len(plan.Actions) > 0 || len(plan.Waits) == 0 || plan.Waits[0].Responsible != handoff.ByNode {
 			t.Errorf("%s: the plan is %s\nwant to wait for a node", name, plan)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // stateLabel is the label of a backend storage claim; its value is the VMI's name. Claims
@@ -131,7 +133,7 @@ func foreignOwner(vmi *v1.VirtualMachineInstance, c *corev1.PersistentVolumeClai
 // stateReady returns the wait for a claim that is not usable; nil if it is.
 func stateReady(s Snapshot, c *corev1.PersistentVolumeClaim, field string) *Wait {
 	object := claimObject(s.VMI, c.Name)
-	w := &Wait{Reason: ReasonBackendStorageProbe, Object: object, Until: "the claim is Bound", By: ByUser}
+	w := &Wait{Reason: ReasonBackendStorageProbe, Object: object, Until: "the claim is Bound", Responsible: handoff.ByUser}
 	owner := foreignOwner(s.VMI, c)
 	class := s.Storage.Classes[ptr.Deref(c.Spec.StorageClassName, "")]
 	switch {
@@ -150,7 +152,7 @@ func stateReady(s Snapshot, c *corev1.PersistentVolumeClaim, field string) *Wait
 	case class != nil && ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer:
 		return nil // it is bound once the launcher Pod is scheduled
 	default:
-		w.Reason, w.By = ReasonBackendStorageNotReady, ByStorage
+		w.Reason, w.Responsible = ReasonBackendStorageNotReady, handoff.ByStorage
 		w.Message = object + " is not Bound yet; check its events"
 	}
 	w.Message = field + ": " + w.Message

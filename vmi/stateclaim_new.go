@@ -17,6 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -59,7 +61,7 @@ func makeState(s Snapshot, field, configured string) (*Wait, *Action) {
 	if class == nil {
 		return &Wait{
 			Reason: ReasonBackendStorageCreate, Message: field + ": " + fault,
-			Object: claimObject(s.VMI, name), Until: "a StorageClass is available", By: ByUser,
+			Object: claimObject(s.VMI, name), Until: "a StorageClass is available", Responsible: handoff.ByUser,
 		}, nil
 	}
 	size := int64(stateSize)
@@ -83,14 +85,14 @@ func makeState(s Snapshot, field, configured string) (*Wait, *Action) {
 	// This is no problem, so Synchronized does not report it.
 	return &Wait{
 		Reason: ReasonBackendStorageNotReady, Message: field + ": " + claimObject(s.VMI, name) + " is being created",
-		Object: claimObject(s.VMI, name), Until: "the claim is created", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		Object: claimObject(s.VMI, name), Until: "the claim is created", Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 	}, &Action{Verb: CreateClaim, Claim: claim, Fault: ReasonBackendStorageCreate, Why: field + " requires persistent state"}
 }
 
 // stateNameFree returns the wait for what blocks a claim of that name; nil if nothing does. A
 // terminating claim must be gone first: otherwise the VMI would start without its state.
 func stateNameFree(s Snapshot, name string) *Wait {
-	w := &Wait{Reason: ReasonBackendStorageCreate, Object: claimObject(s.VMI, name), Until: "the claim is deleted", By: ByUser}
+	w := &Wait{Reason: ReasonBackendStorageCreate, Object: claimObject(s.VMI, name), Until: "the claim is deleted", Responsible: handoff.ByUser}
 	if problems := validation.IsValidLabelValue(s.VMI.Name); len(problems) > 0 {
 		w.Object = "VirtualMachineInstance " + s.VMI.Namespace + "/" + s.VMI.Name
 		w.Until = "the VirtualMachineInstance is recreated with another name"
@@ -107,7 +109,7 @@ func stateNameFree(s Snapshot, name string) *Wait {
 	case c == nil:
 		return nil
 	case c.DeletionTimestamp != nil:
-		w.Object, w.By = claimObject(s.VMI, c.Name), ByStorage
+		w.Object, w.Responsible = claimObject(s.VMI, c.Name), handoff.ByStorage
 		w.Message = w.Object + " with the persistent state is being deleted; stop its users, then an empty claim is created"
 	default:
 		w.Until = "the claim is deleted or labeled"

@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 func isDefault(annotation string, born int64) func(*storagev1.StorageClass) {
@@ -30,7 +32,7 @@ func TestNewStateClaim(t *testing.T) {
 	if a == nil || a.Verb != CreateClaim || a.Fault != "FailedBackendStorageCreate" || a.Why == "" {
 		t.Fatalf("32 does %+v", a)
 	}
-	if w == nil || w.By != ByController || w.Condition == "" || !strings.HasSuffix(w.Object, a.Claim.Name) {
+	if w == nil || w.Responsible != handoff.ByController || w.Condition == "" || !strings.HasSuffix(w.Object, a.Claim.Name) {
 		t.Errorf("32 waits for %+v: the Pod must come in a later pass, and nothing is out of order", w)
 	}
 	owner := machine("uid-vm")
@@ -123,7 +125,7 @@ func TestNewStateClaim_Blocked(t *testing.T) {
 			if a != nil || w == nil {
 				t.Fatalf("does %v, waits for %v", a, w)
 			}
-			if w.Reason != "FailedBackendStorageCreate" || w.By != ByUser || !strings.Contains(w.Message, tc.says) || w.Until == "" || w.Object == "" {
+			if w.Reason != "FailedBackendStorageCreate" || w.Responsible != handoff.ByUser || !strings.Contains(w.Message, tc.says) || w.Until == "" || w.Object == "" {
 				t.Errorf("wait %+v does not say %q", w, tc.says)
 			}
 		})

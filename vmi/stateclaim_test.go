@@ -161,7 +161,7 @@ func TestStateClaim_Existing(t *testing.T) {
 			}
 			var got string
 			if w != nil {
-				got = fmt.Sprintf("%s %s", w.Reason, w.By)
+				got = fmt.Sprintf("%s %s", w.Reason, w.Responsible)
 			}
 			if got != tc.want {
 				t.Fatalf("waits for %q, want %q", got, tc.want)

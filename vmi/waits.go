@@ -29,10 +29,10 @@ func (d waits) collect() {
 	}
 	for _, w := range d.Unseen {
 		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "waiting for the cache to observe this controller's write: " + w,
-			Object: vmiObject(d.VMI), Until: "the cache observes the write", By: ByController})
+			Object: vmiObject(d.VMI), Until: "the cache observes the write", Responsible: handoff.ByController})
 	}
 	if f := d.Failure; f != nil {
-		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "the next retry", By: ByController})
+		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "the next retry", Responsible: handoff.ByController})
 	}
 	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
@@ -54,13 +54,13 @@ func (d waits) collect() {
 func (d waits) forNode() {
 	l := d.next
 	if d.stockAgent(d.lease) && d.silent(l.Holder) && !d.plan.VMI.IsFinal() {
-		d.wait(Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + l.Holder, By: ByNode,
+		d.wait(Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + l.Holder, Responsible: handoff.ByNode,
 			Message: fmt.Sprintf("node %s has been unresponsive since %s", l.Holder, d.Silent[l.Holder].UTC().Format(time.RFC3339)),
 			Until:   "the node sends a heartbeat, or it has no Pod of the VirtualMachineInstance"})
 		return
 	}
 	if node := doubted(l); node != "" {
-		w := Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + node, By: ByNode,
+		w := Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + node, Responsible: handoff.ByNode,
 			Message: fmt.Sprintf("it is unknown whether node %s runs the VirtualMachineInstance", node),
 			Until:   "the node sends a heartbeat, or is known not to run the VirtualMachineInstance"}
 		if l.Deadline != nil {
@@ -73,7 +73,7 @@ func (d waits) forNode() {
 // forEnd adds the waits of a VMI that is in a final phase or being deleted.
 func (d waits) forEnd() {
 	if l, err := handoff.Of(d.plan.VMI); err == nil && !unheld(l) && l.Holder != "" {
-		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, By: ByNode,
+		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, Responsible: handoff.ByNode,
 			Message: fmt.Sprintf("node %s has not reported the end of the domain", l.Holder), Until: "the node reports the end of the domain"})
 	}
 	if d.VMI.DeletionTimestamp == nil {
@@ -81,15 +81,15 @@ func (d waits) forEnd() {
 	}
 	for _, late := range d.Late {
 		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a create request with unknown outcome may still be executed: " + late,
-			Object: vmiObject(d.VMI), Until: "the request has expired", By: ByController})
+			Object: vmiObject(d.VMI), Until: "the request has expired", Responsible: handoff.ByController})
 	}
 	for _, p := range d.Pods {
-		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: podObject(p), By: ByKubelet,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: podObject(p), Responsible: handoff.ByKubelet,
 			Message: podObject(p) + " is not deleted yet", Until: "the Pod is deleted"})
 	}
 	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
 	if len(foreign) > 0 {
-		d.wait(Wait{Reason: "Finalizers", Object: vmiObject(d.VMI), By: ByUser,
+		d.wait(Wait{Reason: "Finalizers", Object: vmiObject(d.VMI), Responsible: handoff.ByUser,
 			Message: "deletion blocked by finalizers " + strings.Join(foreign, ", "), Until: "the finalizers are removed"})
 	}
 }
@@ -99,14 +99,14 @@ func (d waits) forPod() {
 	switch {
 	case len(d.plan.Waits) > 0:
 	case d.lease.Switching():
-		d.wait(Wait{Reason: "GuestMoving", Object: "Node " + d.lease.Target, By: ByNode,
+		d.wait(Wait{Reason: "GuestMoving", Object: "Node " + d.lease.Target, Responsible: handoff.ByNode,
 			Message: fmt.Sprintf("the VirtualMachineInstance is migrating to node %s, and its Pod on node %s is gone", d.lease.Target, d.lease.Holder),
 			Until:   "one of the nodes reports that it runs the domain"})
 	case receiver(d.VMI):
-		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance is the target of a migration from another cluster", Until: "the migration creates the target Pod"})
 	case len(d.plan.Actions) == 0:
-		d.wait(Wait{Reason: v1.PodNotExistsReason, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodNotExistsReason, Object: vmiObject(d.VMI), Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the VirtualMachineInstance has no Pod", Until: "this controller's write is stored"})
 	}
 }
@@ -116,7 +116,7 @@ func (d waits) forGuest() {
 	object := podObject(d.pod)
 	switch {
 	case podGoingDown(d.pod):
-		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: object, Responsible: handoff.ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 			Message: object + " has ended or is terminating", Until: "the Pod is deleted or the node reports the end of the domain"})
 		return
 	case d.plan.VMI.Status.Phase == v1.Running:
@@ -125,7 +125,7 @@ func (d waits) forGuest() {
 		d.forStart()
 		return
 	case d.plan.VMI.Status.Phase == v1.WaitingForSync:
-		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByUser, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), Responsible: handoff.ByUser, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the incoming migration has failed", Until: "the object is deleted, or another migration succeeds"})
 		return
 	case PodReady(d.pod):
@@ -133,15 +133,15 @@ func (d waits) forGuest() {
 		return
 	}
 	if reason, message := pullFailure(d.pod); reason != "" {
-		d.wait(Wait{Reason: reason, Message: message, Object: object, By: ByUser, Until: "the image can be pulled"})
+		d.wait(Wait{Reason: reason, Message: message, Object: object, Responsible: handoff.ByUser, Until: "the image can be pulled"})
 		return
 	}
 	if c := podCondition(d.pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
-		d.wait(Wait{Reason: c.Reason, Message: c.Message, Object: object, By: ByScheduler, Condition: podScheduledCondition,
+		d.wait(Wait{Reason: c.Reason, Message: c.Message, Object: object, Responsible: handoff.ByScheduler, Condition: podScheduledCondition,
 			Until: "a node satisfies the Pod's requirements"})
 		return
 	}
-	d.wait(Wait{Reason: "ContainersNotReady", Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+	d.wait(Wait{Reason: "ContainersNotReady", Object: object, Responsible: handoff.ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		Message: object + " is not ready for the node agent", Until: "its containers run"})
 }
 
@@ -151,12 +151,12 @@ func (d waits) forHandoff() {
 	case len(d.Unseen) > 0: // already reported
 	case offer(d).lacksGuarantee():
 		reason, message := problem(d).current()
-		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated"})
+		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), Responsible: handoff.ByUser, Until: "the VirtualMachineInstance is recreated"})
 	case offer(d).lacksAddress():
-		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "spec.domain.devices.autoattachVSOCK: no VSOCK CID is reserved", Until: "a VSOCK CID is available and reserved"})
 	default:
-		d.wait(Wait{Reason: v1.GuestNotRunningReason, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		d.wait(Wait{Reason: v1.GuestNotRunningReason, Object: podObject(d.pod), Responsible: handoff.ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: podObject(d.pod) + " is ready, waiting for the handoff", Until: "this controller's write is stored"})
 	}
 }
@@ -164,7 +164,7 @@ func (d waits) forHandoff() {
 // forStart adds what a VMI waits for after its handoff.
 func (d waits) forStart() {
 	node := d.plan.VMI.Status.NodeName
-	w := Wait{Reason: v1.GuestNotRunningReason, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
+	w := Wait{Reason: v1.GuestNotRunningReason, Object: "Node " + node, Responsible: handoff.ByNode, Condition: v1.VirtualMachineInstanceReady,
 		Message: fmt.Sprintf("node %s has not reported the VirtualMachineInstance as running", node), Until: "the node reports it as running"}
 	l, hindrance := d.next, vmistatus.Condition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	hindered := hindrance != nil && hindrance.Status == corev1.ConditionFalse

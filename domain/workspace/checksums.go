@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	v1 "kubevirt.io/api/core/v1"
@@ -52,21 +51,13 @@ func (w *Workspace) Checksums(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	if fw := vmi.Spec.Domain.Firmware; fw != nil && fw.KernelBoot != nil && fw.KernelBoot.Container != nil {
 		c := fw.KernelBoot.Container
 		if c.KernelPath != "" {
-			out.Kernel = sum("the kernel", func() (*os.File, error) { return w.booted(ctx, vmi, c.KernelPath, "kernel") })
+			out.Kernel = sum("the kernel", func() (*os.File, error) { return w.bootFiles(vmi).open(ctx, c.KernelPath, "kernel") })
 		}
 		if c.InitrdPath != "" {
-			out.Initrd = sum("the initrd", func() (*os.File, error) { return w.booted(ctx, vmi, c.InitrdPath, "initrd") })
+			out.Initrd = sum("the initrd", func() (*os.File, error) { return w.bootFiles(vmi).open(ctx, c.InitrdPath, "initrd") })
 		}
 	}
 	return out, errors.Join(errs...)
-}
-
-// booted opens a file of the image of the kernel: that in the image where there is a Pod, as the guest may write to its copy.
-func (w *Workspace) booted(ctx context.Context, vmi *v1.VirtualMachineInstance, path, name string) (*os.File, error) {
-	if w.Pods != nil {
-		return w.Pods.Kernel(ctx, vmi, path)
-	}
-	return os.Open(filepath.Join(w.Dir(vmi.UID), name))
 }
 
 var (

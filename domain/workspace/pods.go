@@ -6,17 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -162,39 +158,4 @@ func (v volume) claimAt(c Claim, name string) convert.DiskSource {
 	}
 	src.Block, src.Shared = c.Block, c.Shared
 	return src
-}
-
-// imageVolume returns the disk of a containerDisk whose image the kubelet has mounted in the
-// launcher; false if the Pod has none, but a container for it.
-func (w *Workspace) imageVolume(ctx context.Context, v volume) (convert.DiskSource, bool, error) {
-	if w.Pods == nil {
-		return convert.DiskSource{}, false, nil
-	}
-	dir := filepath.Join(podImages, "disk_"+strconv.Itoa(v.index))
-	image, err := w.Pods.Folder(ctx, v.vmi, dir)
-	if errors.Is(err, domain.ErrNotReady) {
-		return convert.DiskSource{}, false, nil
-	}
-	if err != nil {
-		return convert.DiskSource{}, true, err
-	}
-	defer image.Close()
-	path := strings.TrimPrefix(v.ContainerDisk.Path, "/")
-	if path == "" {
-		disks, err := openOwn(image, strings.TrimPrefix(containerDiskDir, "/"), unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return convert.DiskSource{}, true, err
-		}
-		defer disks.Close()
-		const enough = 2
-		names, err := disks.Readdirnames(enough)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return convert.DiskSource{}, true, err
-		}
-		if len(names) != 1 {
-			return convert.DiskSource{}, true, fmt.Errorf("the image does not have exactly one file in %s; set containerDisk.path: %w", containerDiskDir, domain.ErrInvalid)
-		}
-		path = filepath.Join(containerDiskDir, names[0])
-	}
-	return atPod(filepath.Join(dir, path)), true, nil
 }

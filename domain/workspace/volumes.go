@@ -109,16 +109,20 @@ var kinds = []struct {
 	applies func(*v1.Volume) bool
 	locate  func(context.Context, *Workspace, volume) (convert.DiskSource, error)
 }{
-	{func(v *v1.Volume) bool { return v.HostDisk != nil }, located((*Workspace).hostDisk)},
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, alone(hostDisk)},
 	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
-		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
+		return claimDisks{w.Claims}.writable(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
 	}},
 	{func(v *v1.Volume) bool { return v.DataVolume != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
-		return w.claim(ctx, v, "dataVolume.name", v.DataVolume.Name)
+		return claimDisks{w.Claims}.writable(ctx, v, "dataVolume.name", v.DataVolume.Name)
 	}},
-	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, located((*Workspace).ephemeral)},
-	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, located((*Workspace).containerDisk)},
-	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, located((*Workspace).emptyDisk)},
+	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
+		return claimDisks{w.Claims}.ephemeral(ctx, v)
+	}},
+	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) {
+		return imageDisks{w.Images, w.Volumes, w.Pods}.containerDisk(ctx, v)
+	}},
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, alone(emptyDisk)},
 	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, generates(generated.noCloud)},
 	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, generates(generated.configDrive)},
 	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, generates(generated.configMap)},
@@ -129,8 +133,9 @@ var kinds = []struct {
 	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, generates(generated.downwardMetrics)},
 }
 
-func located(by func(*Workspace, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
-	return func(ctx context.Context, w *Workspace, v volume) (convert.DiskSource, error) { return by(w, ctx, v) }
+// alone is for volumes that need nothing of the workspace.
+func alone(by func(context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
+	return func(ctx context.Context, _ *Workspace, v volume) (convert.DiskSource, error) { return by(ctx, v) }
 }
 
 func generates(by func(generated, context.Context, volume) (convert.DiskSource, error)) func(context.Context, *Workspace, volume) (convert.DiskSource, error) {
@@ -222,7 +227,7 @@ func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
 		}
 		return src
 	}
-	c, err := w.locate(ctx, v, "", name)
+	c, err := claimDisks{w.Claims}.locate(ctx, v, "", name)
 	src := v.claimAt(c, diskImage)
 	if err == nil {
 		_, err = v.present(ctx, "", &src)
@@ -241,7 +246,8 @@ func (v volume) attached() bool {
 	})
 }
 
-func (w *Workspace) hostDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
+// hostDisk returns the file of the node, and creates it where the VMI lets it.
+func hostDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	h := v.HostDisk
 	if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
 		return convert.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", h.Path),
@@ -259,59 +265,6 @@ func (w *Workspace) hostDisk(ctx context.Context, v volume) (convert.DiskSource,
 		}
 	}
 	return src, v.image(ctx, "hostDisk.path", &src, h.Capacity.Value())
-}
-
-// locate finds the data of a claim.
-func (w *Workspace) locate(ctx context.Context, v volume, field, name string) (Claim, error) {
-	if w.Claims == nil {
-		return Claim{}, v.fault(field, "claims are not supported on this node", "configure the node's claims", nil)
-	}
-	c, err := w.Claims.Locate(ctx, v.vmi.Namespace, name)
-	if err != nil {
-		return Claim{}, v.fault(field, fmt.Sprintf("cannot locate the data of claim %q on the node", name),
-			"bind the claim to a volume this node can reach", err)
-	}
-	return c, nil
-}
-
-func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (convert.DiskSource, error) {
-	c, err := w.locate(ctx, v, field, name)
-	if err != nil {
-		return convert.DiskSource{}, err
-	}
-	src := v.claimAt(c, diskImage)
-	if c.Block {
-		src.Bytes, err = v.present(ctx, field, &src)
-		return src, err
-	}
-	if err := v.image(ctx, field, &src, usable(v.claimInfo(), c.Bytes)); err != nil {
-		return src, err
-	}
-	src.Bytes, err = v.grow(ctx, field, &src, c.Bytes)
-	return src, err
-}
-
-// ephemeral puts a writable overlay over the disk of a claim, which stays unchanged.
-func (w *Workspace) ephemeral(ctx context.Context, v volume) (convert.DiskSource, error) {
-	const field = "ephemeral.persistentVolumeClaim.claimName"
-	if v.Ephemeral.PersistentVolumeClaim == nil {
-		return convert.DiskSource{}, v.fault("ephemeral", "Required value: persistentVolumeClaim", "name a claim", domain.ErrInvalid)
-	}
-	c, err := w.locate(ctx, v, field, v.Ephemeral.PersistentVolumeClaim.ClaimName)
-	if err != nil {
-		return convert.DiskSource{}, err
-	}
-	base := v.claimAt(c, diskImage)
-	base.ReadOnly = true
-	bytes, err := v.present(ctx, field, &base)
-	if err != nil {
-		return convert.DiskSource{}, err
-	}
-	overlay := v.file(".qcow2")
-	if err := overlayOf(ctx, overlay, base, bytes); err != nil {
-		return convert.DiskSource{}, v.fault(field, "cannot create an overlay for the claim's disk", "check the space on the node", err)
-	}
-	return convert.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
 }
 
 // present makes sure that there is a disk, or a device, and returns its size in bytes.
@@ -334,7 +287,8 @@ func (v volume) present(ctx context.Context, field string, src *convert.DiskSour
 	return lengthOf(f)
 }
 
-func (w *Workspace) emptyDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
+// emptyDisk makes a disk that is lost when the VMI ends.
+func emptyDisk(ctx context.Context, v volume) (convert.DiskSource, error) {
 	path := v.file(".qcow2")
 	bytes := v.EmptyDisk.Capacity.Value()
 	if bytes <= 0 {

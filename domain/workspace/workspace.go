@@ -143,7 +143,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := (attached{w}).networks(ctx, vmi, &f); err != nil {
 		return f, err
 	}
-	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi); err != nil {
+	if f.Kernel, f.Initrd, err = w.bootFiles(vmi).kernel(ctx); err != nil {
 		return f, err
 	}
 	err = w.volumes(ctx, vmi, &f)
@@ -194,75 +194,6 @@ func (w *Workspace) emulation(ctx context.Context, host domain.Host) (bool, erro
 		}
 	}
 	return convert.EmulationFor(host, allowed)
-}
-
-// kernel extracts kernel and initrd of a VMI that boots a kernel directly.
-func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance) (kernel, initrd string, err error) {
-	fw := vmi.Spec.Domain.Firmware
-	if fw == nil || fw.KernelBoot == nil || fw.KernelBoot.Container == nil {
-		return "", "", nil
-	}
-	c := fw.KernelBoot.Container
-	for _, file := range []struct {
-		field, path, name string
-		to                *string
-	}{{"kernelPath", c.KernelPath, "kernel", &kernel}, {"initrdPath", c.InitrdPath, "initrd", &initrd}} {
-		if file.path == "" {
-			continue
-		}
-		if *file.to, err = w.bootFile(ctx, vmi, file.path, filepath.Join(w.Dir(vmi.UID), file.name)); err != nil {
-			return "", "", &convert.Error{
-				Object: objectName(vmi), Field: "spec.domain.firmware.kernelBoot.container." + file.field,
-				Reason: fmt.Sprintf("cannot extract %q from image %q", file.path, c.Image), Err: err,
-				Remedy: "make the image available on the node, or correct image and path",
-			}
-		}
-	}
-	return kernel, initrd, nil
-}
-
-// bootFile extracts a file from the image of the kernel, once, and returns the path that the
-// hypervisor has for it.
-func (w *Workspace) bootFile(ctx context.Context, vmi *v1.VirtualMachineInstance, file, dst string) (string, error) {
-	var err error
-	switch {
-	case w.Pods == nil:
-		err = w.extract(ctx, vmi.Spec.Domain.Firmware.KernelBoot.Container.Image, file, dst)
-	case !exists(dst):
-		err = w.fetch(ctx, vmi, file, dst)
-	}
-	if err != nil {
-		return "", err
-	}
-	return visibleDir{w.Pods, w.Dir(vmi.UID), vmi}.publish(ctx, dst)
-}
-
-// fetch copies a file from the container or the volume that the Pod has for the image of the kernel.
-func (w *Workspace) fetch(ctx context.Context, vmi *v1.VirtualMachineInstance, file, dst string) error {
-	from, err := w.Pods.Kernel(ctx, vmi, file)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(dst+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(copyTo(ctx, to, from), to.Close()); err != nil {
-		return errors.Join(err, os.Remove(to.Name()))
-	}
-	return os.Rename(to.Name(), dst)
-}
-
-// extract extracts a file from an image once.
-func (w *Workspace) extract(ctx context.Context, image, path, dst string) error {
-	if exists(dst) {
-		return nil
-	}
-	if w.Images == nil {
-		return errors.New("no image store is configured on the node")
-	}
-	return w.Images.Extract(ctx, image, path, dst)
 }
 
 func exists(path string) bool {

@@ -52,8 +52,9 @@ var edges = map[string][]string{
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
-	"vm":               {"internal/vmistatus", "vm/instancetype", "vm/restart"},
+	"vm":               {"handoff", "internal/vmistatus", "vm/instancetype", "vm/liveupdate", "vm/restart"},
 	"vm/instancetype":  {"internal/vmidefaults"},
+	"vm/liveupdate":    {"internal/vmistatus"},
 	"vm/restart":       {"internal/vmidefaults"},
 
 	"migration/internal/launcherpod": {},
@@ -61,7 +62,7 @@ var edges = map[string][]string{
 	"migration/policy":               {},
 	"migration/placement":            {"migration/internal/launcherpod"},
 	"migration":                      {"handoff", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
-	"migration/explain":              {"internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/explain":              {"handoff", "internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
 	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
 	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
 
@@ -127,7 +128,7 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
-	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/restart": {},
+	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
 	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},

@@ -4,6 +4,9 @@ package archtest
 
 import (
 	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +63,53 @@ func TestFiles_HaveLicenseHeader(t *testing.T) {
 		if !strings.Contains(strings.Join(head[:min(3, len(head))], "\n"), header) {
 			t.Errorf("%s does not say %q in its first three lines", name, header)
 		}
+	}
+}
+
+// A type with more methods is a package in one type: it falls apart by role.
+func TestTypes_MethodsWithinBudget(t *testing.T) {
+	const budget = 30
+	methods := map[string]int{}
+	for _, name := range files(t) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata/") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[filepath.Dir(name)+": "+receiver(f.Recv.List[0].Type)]++
+			}
+		}
+	}
+	for name, n := range methods {
+		if n > budget {
+			t.Errorf("%s has %d methods, want at most %d", name, n, budget)
+		}
+	}
+}
+
+// receiver returns the name of the type of a method.
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.IndexListExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	default:
+		return ""
 	}
 }
 

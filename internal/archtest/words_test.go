@@ -34,7 +34,7 @@ var exempt = []string{
 	"Tell sends an event",   // its comment
 	"call its Tell",         // domaintest, of the same
 	"Tell returns the text", // the comment of a method of package retold
-	"turn: nobody",          // in the table of package handoff
+	"responsible: nobody",   // in the table of package handoff
 }
 
 // generated is the mark of generated files.

@@ -20,7 +20,7 @@ func (s *story) pulse(ctx context.Context) {
 		ticks := s.console.Ticks()
 		for _, t := range ticks[shown:] {
 			if t.Node != node || t.N%10 == 0 {
-				s.report("guest", fmt.Sprintf("heartbeat %d", t.N), "on "+t.Node)
+				s.log.report("guest", fmt.Sprintf("heartbeat %d", t.N), "on "+t.Node)
 			}
 			node = t.Node
 		}
@@ -52,17 +52,17 @@ func (s *story) migrate(ctx context.Context) error {
 	s.guest = vmi
 	s.reportMigration(vmi)
 	target := vmi.Status.NodeName
-	if err := s.promise(target != source && target != "", "the guest moved from %s to %s", source, target); err != nil {
+	if err := s.log.promise(target != source && target != "", "the guest moved from %s to %s", source, target); err != nil {
 		return err
 	}
 	if err := s.further(ctx, target); err != nil {
 		return err
 	}
 	longest, err := s.console.Check()
-	if err := s.promise(err == nil, "every heartbeat came once and in order (%d of them)%s", len(s.console.Ticks()), because(err)); err != nil {
+	if err := s.log.promise(err == nil, "every heartbeat came once and in order (%d of them)%s", len(s.console.Ticks()), because(err)); err != nil {
 		return err
 	}
-	s.measure("the longest pause between two heartbeats was %d ms", longest.Milliseconds())
+	s.log.measure("the longest pause between two heartbeats was %d ms", longest.Milliseconds())
 	if err := s.answers(ctx, "after the migration"); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *story) further(ctx context.Context, node string) error {
 // drain empties the guest's node with kubectl.
 func (s *story) drain(ctx context.Context) error {
 	from := s.guest.Status.NodeName
-	s.report("Node/"+from, "kubectl drain", "")
+	s.log.report("Node/"+from, "kubectl drain", "")
 	if _, err := s.kubectl(ctx, nil, "drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String()); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *story) drain(ctx context.Context) error {
 		return err
 	}
 	_, err := s.console.Check()
-	return s.promise(err == nil, "%s was drained, and the guest moved to %s with every heartbeat%s", from, to, because(err))
+	return s.log.promise(err == nil, "%s was drained, and the guest moved to %s with every heartbeat%s", from, to, because(err))
 }
 
 func because(err error) string {
@@ -123,7 +123,7 @@ func (s *story) remove(ctx context.Context) error {
 		return err
 	}
 	lines := s.console.Lines()
-	s.report("guest", "last words", lines[len(lines)-1])
+	s.log.report("guest", "last words", lines[len(lines)-1])
 	return refcluster.Await(ctx, patience, "nothing to be left of the guest", func(ctx context.Context) error {
 		pods, err := s.pods(ctx)
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *story) remove(ctx context.Context) error {
 		if len(pods) > 0 {
 			return fmt.Errorf("there are %d Pods", len(pods))
 		}
-		return s.promise(true, "no Pod is left")
+		return s.log.promise(true, "no Pod is left")
 	})
 }
 
@@ -143,7 +143,7 @@ func (s *story) stop(ctx context.Context) error {
 		return err
 	}
 	left, err := refcluster.Leftovers(dir)
-	return s.promise(err == nil && len(left) == 0, "no process, mount, interface or folder is left%s%s", because(err), list(left))
+	return s.log.promise(err == nil && len(left) == 0, "no process, mount, interface or folder is left%s%s", because(err), list(left))
 }
 
 func list(left []string) string {
@@ -169,6 +169,6 @@ func (s *story) close(ctx context.Context, failure error) error {
 	}
 	began := time.Now()
 	err := c.Stop(ctx)
-	s.report("rig", "stopped", fmt.Sprintf("took %.1f s", time.Since(began).Seconds()))
+	s.log.report("rig", "stopped", fmt.Sprintf("took %.1f s", time.Since(began).Seconds()))
 	return err
 }

@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, keep bool) (err error) {
-	s := &story{out: os.Stdout, began: time.Now(), terminal: isTerminal(os.Stdout)}
+	s := &story{log: &transcript{out: os.Stdout, began: time.Now(), terminal: isTerminal(os.Stdout)}}
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
@@ -53,7 +53,7 @@ func run(ctx context.Context, keep bool) (err error) {
 			return
 		}
 		err = errors.Join(err, s.close(clean, err))
-		s.summary(err)
+		s.log.summary(err)
 	}()
 	for _, act := range []struct {
 		title string
@@ -68,7 +68,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		{"Deleting the guest", s.remove},
 		{"Stopping everything", s.stop},
 	} {
-		s.heading(act.title)
+		s.log.heading(act.title)
 		if err := act.play(ctx); err != nil {
 			return err
 		}

@@ -5,11 +5,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
@@ -17,24 +15,16 @@ import (
 )
 
 const (
-	// eraseLine empties the line of a terminal that the cursor is on.
-	eraseLine = "\r\x1b[K"
 	// barWidth is the length of the progress bar in characters.
 	barWidth = 30
 	// mebi is the unit of printed sizes.
 	mebi = 1 << 20
 )
 
-// isTerminal reports whether a progress bar can be redrawn there.
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
 // showProgress follows the guest's live migration by its condition until ctx ends: on a terminal by a
 // bar in the last line, elsewhere by a line for each change.
 func (s *story) showProgress(ctx context.Context) {
-	defer s.draw("")
+	defer s.log.draw("")
 	for last := ""; ; {
 		if vmi, err := s.vmi(ctx); err == nil {
 			last = s.reportProgress(vmi, last)
@@ -51,13 +41,13 @@ func (s *story) showProgress(ctx context.Context) {
 func (s *story) reportProgress(vmi *v1.VirtualMachineInstance, last string) string {
 	p, moving := status.ProgressOf(vmi)
 	if !moving {
-		s.draw("")
+		s.log.draw("")
 		return last
 	}
 	text := bar(p)
-	s.draw(text)
-	if !s.terminal && text != last {
-		s.report("migration", text, "")
+	s.log.draw(text)
+	if !s.log.terminal && text != last {
+		s.log.report("migration", text, "")
 	}
 	return text
 }
@@ -81,17 +71,6 @@ func bar(p domain.Progress) string {
 	return text
 }
 
-// draw replaces the bar in the last line of a terminal; an empty text takes it away.
-func (s *story) draw(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.terminal || text == s.bar {
-		return
-	}
-	s.bar = text
-	_, _ = fmt.Fprint(s.out, eraseLine+text)
-}
-
 // reportMigration prints the cost of the migration.
 func (s *story) reportMigration(vmi *v1.VirtualMachineInstance) {
 	m := vmi.Status.MigrationState
@@ -99,5 +78,5 @@ func (s *story) reportMigration(vmi *v1.VirtualMachineInstance) {
 		return
 	}
 	took := m.EndTimestamp.Sub(m.StartTimestamp.Time)
-	s.report("migration", fmt.Sprintf("took %.0f s, mode %s", took.Seconds(), m.Mode), fmt.Sprintf("from %s to %s", m.SourceNode, m.TargetNode))
+	s.log.report("migration", fmt.Sprintf("took %.0f s, mode %s", took.Seconds(), m.Mode), fmt.Sprintf("from %s to %s", m.SourceNode, m.TargetNode))
 }

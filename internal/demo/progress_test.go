@@ -42,7 +42,7 @@ func TestBar_LastLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			s := &story{out: &out, terminal: tt.terminal}
+			s := &transcript{out: &out, terminal: tt.terminal}
 			s.print("one")
 			s.draw("bar")
 			s.print("two")
@@ -55,7 +55,7 @@ func TestBar_LastLine(t *testing.T) {
 	}
 }
 
-func TestStory_Summary(t *testing.T) {
+func TestTranscript_Summary(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ok   bool
 		want string
@@ -65,7 +65,7 @@ func TestStory_Summary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			s := &story{out: &out}
+			s := &transcript{out: &out}
 			err := s.promise(tt.ok, "one guest")
 			if (err == nil) != tt.ok {
 				t.Errorf("the promise ends with %v", err)

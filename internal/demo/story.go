@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,103 +41,14 @@ const (
 
 var guestKey = types.NamespacedName{Namespace: "default", Name: "first-guest"}
 
-// story is one run of the demo. Everything printed goes through it, a line at
-// a time, without control characters but for those of the progress bar.
+// story is one run of the demo.
 type story struct {
-	began    time.Time
-	terminal bool // out is one
-
-	mu    sync.Mutex
-	out   io.Writer
-	bar   string // what the last line of a terminal shows; empty for nothing
-	alive *realcluster.Cluster
-	// verdicts are the lines of the summary.
-	verdicts []verdict
-
+	log     *transcript
+	alive   *realcluster.Cluster
 	cluster *realcluster.Cluster
 	console *refcluster.Console
 	guest   *v1.VirtualMachineInstance
 	watches context.CancelFunc
-}
-
-// verdict is one thing the demo promised, and whether it was seen; or, with a mark of its own, how long it took.
-type verdict struct {
-	mark, text string
-}
-
-// The marks of verdicts in the summary.
-const (
-	seen     = "ok    "
-	unseen   = "FAILED"
-	measured = "took  "
-)
-
-func (s *story) print(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bar == "" {
-		_, _ = fmt.Fprintf(s.out, format+"\n", args...)
-		return
-	}
-	_, _ = fmt.Fprintf(s.out, eraseLine+format+"\n"+s.bar, args...)
-}
-
-// report prints a line of the timeline: when, what object, what happened, why.
-func (s *story) report(object, what, why string) {
-	line := fmt.Sprintf("%7.2fs  %-34s %s", time.Since(s.began).Seconds(), object, what)
-	if why != "" {
-		line += " - " + why
-	}
-	s.print("%s", printable(line))
-}
-
-// printable keeps control characters of others off the terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
-func (s *story) heading(title string) { s.print("\n== %s", title) }
-
-// promise records whether something promised was seen.
-func (s *story) promise(ok bool, format string, args ...any) error {
-	v := verdict{seen, fmt.Sprintf(format, args...)}
-	if !ok {
-		v.mark = unseen
-	}
-	s.judge(v)
-	if !ok {
-		return errors.New("not seen: " + v.text)
-	}
-	s.report("demo", "checked", v.text)
-	return nil
-}
-
-// measure records how long something took.
-func (s *story) measure(format string, args ...any) {
-	v := verdict{measured, fmt.Sprintf(format, args...)}
-	s.judge(v)
-	s.report("demo", "measured", v.text)
-}
-
-func (s *story) judge(v verdict) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.verdicts = append(s.verdicts, v)
-}
-
-func (s *story) summary(err error) {
-	s.print("\n== Summary")
-	for _, v := range s.verdicts {
-		s.print("  %s  %s", v.mark, v.text)
-	}
-	if err == nil {
-		s.print("Everything was seen, in %.1f seconds.", time.Since(s.began).Seconds())
-	}
 }
 
 func (s *story) stage(ctx context.Context) (err error) {
@@ -146,14 +56,14 @@ func (s *story) stage(ctx context.Context) (err error) {
 		return rig.ErrNeedsRoot
 	}
 	s.cluster, err = realcluster.Start(ctx, realcluster.Options{Rig: rig.Options{
-		Log: func(format string, args ...any) { s.report("rig", fmt.Sprintf(format, args...), "") },
+		Log: func(format string, args ...any) { s.log.report("rig", fmt.Sprintf(format, args...), "") },
 	}})
 	if err != nil {
 		return err
 	}
 	s.alive = s.cluster
 	for _, n := range s.cluster.Nodes {
-		s.report("Node/"+n.Name(), "Ready at "+n.Address(), "kubelet, containerd and kube-proxy in namespaces of their own")
+		s.log.report("Node/"+n.Name(), "Ready at "+n.Address(), "kubelet, containerd and kube-proxy in namespaces of their own")
 	}
 	return nil
 }
@@ -170,7 +80,7 @@ func (s *story) install(ctx context.Context) error {
 	if err := s.cluster.AwaitSchedulable(ctx, patience); err != nil {
 		return err
 	}
-	s.measure("the nodes took guests %.1f s after the manifests of virtloom were applied", time.Since(began).Seconds())
+	s.log.measure("the nodes took guests %.1f s after the manifests of virtloom were applied", time.Since(began).Seconds())
 	ctx, s.watches = context.WithCancel(ctx)
 	return s.watch(ctx)
 }
@@ -195,16 +105,16 @@ func (s *story) start(ctx context.Context) (err error) {
 		return err
 	}
 	up := first.At.Sub(applied)
-	s.report("guest", "first heartbeat on "+first.Node, "")
+	s.log.report("guest", "first heartbeat on "+first.Node, "")
 	for _, line := range s.console.Lines() {
 		if _, said, found := strings.Cut(line, "virtloom-"); found && !strings.HasPrefix(said, "heartbeat") {
-			s.report("console", "virtloom-"+said, "")
+			s.log.report("console", "virtloom-"+said, "")
 		}
 	}
 	if err := s.running(ctx, first.Node); err != nil {
 		return err
 	}
-	s.measure("the guest was up %.1f s after it was applied", up.Seconds())
+	s.log.measure("the guest was up %.1f s after it was applied", up.Seconds())
 	if err := s.answers(ctx, "before the migration"); err != nil {
 		return err
 	}
@@ -250,7 +160,7 @@ func (s *story) answers(ctx context.Context, when string) error {
 		}
 		return nil
 	})
-	return s.promise(err == nil, "the guest answers at its Pod's address %s and at its Service %s%s", address, when, because(err))
+	return s.log.promise(err == nil, "the guest answers at its Pod's address %s and at its Service %s%s", address, when, because(err))
 }
 
 // ask sends a request to an address, or to the Service by the API server.
@@ -271,7 +181,7 @@ func (s *story) ask(ctx context.Context, host string) error {
 }
 
 func (s *story) apply(ctx context.Context, name string) error {
-	s.report("examples/"+scene+name, "applied", "")
+	s.log.report("examples/"+scene+name, "applied", "")
 	raw, err := examples.FirstGuest.ReadFile(scene + name)
 	if err != nil {
 		return fmt.Errorf("read a manifest: %w", err)
@@ -302,7 +212,7 @@ func (s *story) slow(ctx context.Context) error {
 		kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{}
 	}
 	kv.Spec.Configuration.MigrationConfiguration.BandwidthPerMigration = &rate
-	s.report("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
+	s.log.report("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
 	return s.cluster.Client.Patch(ctx, kv, client.MergeFrom(base))
 }
 
@@ -318,7 +228,7 @@ func (s *story) single(ctx context.Context, when string) error {
 		}
 		return nil
 	})
-	return s.promise(err == nil, "exactly one launcher Pod %s, where the guest is%s", when, because(err))
+	return s.log.promise(err == nil, "exactly one launcher Pod %s, where the guest is%s", when, because(err))
 }
 
 // pods lists the guest's launcher Pods that have not ended.
@@ -336,14 +246,14 @@ func (s *story) look(keep bool) func(context.Context) error {
 		if !keep {
 			return nil
 		}
-		s.print("\nEverything keeps running until you press Ctrl-C.")
+		s.log.print("\nEverything keeps running until you press Ctrl-C.")
 		<-ctx.Done()
 		return errLookedAround
 	}
 }
 
 func (s *story) lookAround() {
-	s.print("  export KUBECONFIG=%s", s.cluster.Rig.Kubeconfig(rig.UserAdmin))
-	s.print("  kubectl get vmi,vmim,pods -A -o wide")
-	s.print("  kubectl logs virt-launcher-first-guest-... -c guest-console-log")
+	s.log.print("  export KUBECONFIG=%s", s.cluster.Rig.Kubeconfig(rig.UserAdmin))
+	s.log.print("  kubectl get vmi,vmim,pods -A -o wide")
+	s.log.print("  kubectl logs virt-launcher-first-guest-... -c guest-console-log")
 }

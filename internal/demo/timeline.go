@@ -47,7 +47,7 @@ func (s *story) follow(w watch.Interface) {
 				continue
 			}
 			last[key] = f.what + f.why
-			s.report(name, f.what, f.why)
+			s.log.report(name, f.what, f.why)
 		}
 	}
 }

@@ -100,7 +100,7 @@
 //     still come from a request its own controller knows of;
 //   - the lease never says that no node has a guest that lives, and it can be read;
 //   - a lease that waits has a deadline in the future, or there is something to do, or to
-//     look at again, for whoever has the turn.
+//     look at again, for the responsible component.
 //
 // And out of a sample of all states, and at the end of every walk: when nothing goes
 // wrong any more, the world comes to rest, with the guest running exactly where the

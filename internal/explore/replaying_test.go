@@ -149,7 +149,7 @@ func facts(w *world) map[string]string {
 	}
 	l := v.vmi.lease
 	f["lease"], f["holder"], f["target"] = string(l.State), l.Holder, l.Target
-	f["cause"], f["turn"], f["stalled"] = string(l.Cause), string(l.Turn()), fmt.Sprint(l.Stalled)
+	f["cause"], f["responsible"], f["stalled"] = string(l.Cause), strings.ReplaceAll(string(l.Responsible()), " ", "-"), fmt.Sprint(l.Stalled)
 	f["epoch"], f["left"] = fmt.Sprint(l.Epoch), "none"
 	if l.Deadline != nil {
 		f["left"] = l.Deadline.Sub(clockAt(w.now)).String()

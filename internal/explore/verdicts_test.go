@@ -29,7 +29,7 @@ func (m rules) judge(w *world) {
 		m.breaks("there are two launcher Pods")
 	}
 	m.judgeLease(w)
-	m.judgeTurn(w)
+	m.judgeResponsible(w)
 }
 
 // excuse notes whether the guest may be lost from now on.
@@ -92,9 +92,9 @@ func (m rules) judgeLease(w *world) {
 	}
 }
 
-// judgeTurn looks whether a process can go on: a lease that waits has a deadline
-// that is yet to come, or there is something to do for those who have the turn.
-func (m rules) judgeTurn(w *world) {
+// judgeResponsible looks whether a process can go on: a lease that waits has a deadline
+// that is yet to come, or there is something to do for the responsible component.
+func (m rules) judgeResponsible(w *world) {
 	v := w.api[slotVMI]
 	if v == nil {
 		return
@@ -104,7 +104,7 @@ func (m rules) judgeTurn(w *world) {
 	if l.State == handoff.Owned && !w.silent(placeOf(l.Holder)) || w.unnoticed() {
 		waits = true // the next sign of life is the deadline
 	}
-	if waits || l.Turn() == handoff.Nobody || w.underWay() || m.canGoOn(w, v) {
+	if waits || l.Responsible() == handoff.ByNobody || w.underWay() || m.canGoOn(w, v) {
 		return
 	}
 	m.breaks("nobody can go on: the lease is " + leaseOf(w))

@@ -21,8 +21,8 @@ var leases = []Plant{
 	},
 	{
 		Name: "revert after a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
-		Old: "sender: HolderNode, epoch: true,\n\t\twhen: notStalled, change: moveEnds(ResultReverted)},",
-		New: "sender: HolderNode, epoch: true,\n\t\tchange: moveEnds(ResultReverted)},",
+		Old: "sender: fromHolder, epoch: true,\n\t\twhen: notStalled, change: moveEnds(ResultReverted)},",
+		New: "sender: fromHolder, epoch: true,\n\t\tchange: moveEnds(ResultReverted)},",
 	},
 	{
 		Name: "decline without a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
@@ -30,7 +30,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestDiagram_MatchesTable$",
-		Old: "to: Offered, cause: causeOffered, sender: Controller, epoch: true,", New: "to: Offered, cause: causeOffered, sender: Controller,",
+		Old: "to: Offered, cause: causeOffered, sender: fromController, epoch: true,", New: "to: Offered, cause: causeOffered, sender: fromController,",
 	},
 	{
 		Name: "source for target when the guest arrives", File: "handoff/table.go", Package: "handoff", Run: "^TestMarshalJSON_Stable$",
@@ -39,7 +39,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "release of a guest that may be at the target", File: "handoff/table.go", Package: "handoff", Run: "^TestRelease_NotWhileTheTargetMayHaveTheGuest$",
-		Old: "sender: HolderNode, epoch: true, when: notSwitching, change: release},", New: "sender: HolderNode, epoch: true, change: release},",
+		Old: "sender: fromHolder, epoch: true, when: notSwitching, change: release},", New: "sender: fromHolder, epoch: true, change: release},",
 	},
 	{
 		Name: "holder suspected after it has stalled", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Invariants$",

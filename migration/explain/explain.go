@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -28,10 +29,10 @@ type Explanation struct {
 	// phase was entered.
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
 	Since time.Time                               `json:"since"`
-	// Owner must act next; Reason and Message say on what.
-	Owner   migration.Owner  `json:"owner"`
-	Reason  migration.Reason `json:"reason,omitempty"`
-	Message string           `json:"message,omitempty"`
+	// Responsible is the component that has to act next; Reason and Message say on what.
+	Responsible handoff.Responsible `json:"owner"`
+	Reason      migration.Reason    `json:"reason,omitempty"`
+	Message     string              `json:"message,omitempty"`
 	// Deadline is when the phase is overdue; nil means never. Overdue is the reason with
 	// which the migration then fails; empty if it then succeeds.
 	Deadline *time.Time       `json:"deadline,omitempty"`
@@ -156,11 +157,11 @@ func Explain(s migration.Snapshot, now time.Time) Explanation {
 	e := Explanation{
 		Namespace: m.Namespace, Migration: m.Name, Guest: m.Spec.VMIName, At: now,
 		Phase: plan.Status.Phase, Since: migration.EnteredAt(m),
-		Owner: plan.Owner, Reason: plan.Reason, Message: plan.Message,
+		Responsible: plan.Responsible, Reason: plan.Reason, Message: plan.Message,
 		Checks: found.results, Attempts: attempts(s.Others),
 	}
-	if e.Owner == "" {
-		e.Owner = migration.OwnerController
+	if e.Responsible == "" {
+		e.Responsible = handoff.ByController
 	}
 	if !plan.Deadline.IsZero() {
 		e.Deadline, e.Overdue = &plan.Deadline, plan.Overdue

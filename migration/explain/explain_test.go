@@ -20,6 +20,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/internal/migrationworld"
 	"github.com/virtloom/virtloom/migration/placement"
@@ -196,8 +197,8 @@ func TestExplain_AgreesWithDecide(t *testing.T) {
 		s.Slot = w.Admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.Now)
 		before := w.VMI.DeepCopy()
 		e, plan := Explain(s, w.Now), migration.Decide(s, w.Now)
-		if e.Phase != plan.Status.Phase || e.Owner != plan.Owner && plan.Owner != "" {
-			t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Owner, plan.Status.Phase, plan.Owner)
+		if e.Phase != plan.Status.Phase || e.Responsible != plan.Responsible && plan.Responsible != "" {
+			t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Responsible, plan.Status.Phase, plan.Responsible)
 		}
 		if final := plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed; !final && (e.Reason != plan.Reason || e.Message != plan.Message) {
 			t.Errorf("explained %s: %s; decided %s: %s", e.Reason, e.Message, plan.Reason, plan.Message)
@@ -215,9 +216,9 @@ func TestExplain_AgreesWithDecide(t *testing.T) {
 func TestExplain_Unblock(t *testing.T) {
 	eachStanding(t, func(t *testing.T, _ string, w *world) {
 		e := w.explained()
-		waits := e.Owner != migration.OwnerNobody && len(e.Next) == 0
+		waits := e.Responsible != handoff.ByNobody && len(e.Next) == 0
 		if waits != (e.Unblock != "") {
-			t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
+			t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Responsible, e.Reason, e.Next, e.Unblock)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
 )
@@ -35,12 +36,12 @@ func (e Explanation) text(b *strings.Builder) {
 	line("Migration", "%s/%s of VMI %s", e.Namespace, e.Migration, e.Guest)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
 	switch text := reasonText(e.Reason, e.Message); {
-	case e.Owner == migration.OwnerNobody:
+	case e.Responsible == handoff.ByNobody:
 		line("Ended", "%s", text)
 	case text != "":
-		line("Waits for", "%s: %s", e.Owner, text)
+		line("Waits for", "%s: %s", e.Responsible, text)
 	default:
-		line("Waits for", "%s", e.Owner)
+		line("Waits for", "%s", e.Responsible)
 	}
 	if e.Unblock != "" {
 		line("Goes on when", "%s", e.Unblock)

@@ -229,7 +229,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}
 	span.SetAttributes(
 		attribute.String("phase", string(plan.Status.Phase)), attribute.String("reason", string(plan.Reason)),
-		attribute.String("owner", string(plan.Owner)),
+		attribute.String("owner", string(plan.Responsible)),
 	)
 	if left := (storer{r}).postpone(g, plan, actErr); left > 0 {
 		tracing{r}.waits(ctx, req.NamespacedName, plan)

@@ -44,5 +44,5 @@ func since(m *v1.VirtualMachineInstanceMigration) time.Time {
 
 // waits records what the migration waits for after a pass.
 func (r tracing) waits(ctx context.Context, key types.NamespacedName, plan migration.Plan) {
-	r.moves.Waits(ctx, key, string(plan.Reason), string(plan.Owner), r.Clock.Now())
+	r.moves.Waits(ctx, key, string(plan.Reason), string(plan.Responsible), r.Clock.Now())
 }

@@ -23,6 +23,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/explain"
@@ -67,11 +68,11 @@ type Move struct {
 	// Name is the migration's, Phase its phase.
 	Name  string                                  `json:"name"`
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
-	// Owner has to act next, Reason and Message say why, Unblock says what ends the wait.
-	Owner   migration.Owner  `json:"owner"`
-	Reason  migration.Reason `json:"reason,omitempty"`
-	Message string           `json:"message,omitempty"`
-	Unblock string           `json:"unblock,omitempty"`
+	// Responsible is the component that has to act next, Reason and Message say why, Unblock says what ends the wait.
+	Responsible handoff.Responsible `json:"owner"`
+	Reason      migration.Reason    `json:"reason,omitempty"`
+	Message     string              `json:"message,omitempty"`
+	Unblock     string              `json:"unblock,omitempty"`
 }
 
 // Migration is the diagnosis of a migration.
@@ -108,7 +109,7 @@ func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, 
 			return nil, err
 		}
 		if e != nil {
-			g.Migrations = append(g.Migrations, Move{Name: e.Migration, Phase: e.Phase, Owner: e.Owner, Reason: e.Reason, Message: e.Message, Unblock: e.Unblock})
+			g.Migrations = append(g.Migrations, Move{Name: e.Migration, Phase: e.Phase, Responsible: e.Responsible, Reason: e.Reason, Message: e.Message, Unblock: e.Unblock})
 		}
 	}
 	g.Controller = c.sees(ctx, sight.Question{Kind: sight.Guest, NamespacedName: key})

@@ -16,7 +16,7 @@ func (g *Guest) String() string {
 	b.WriteString(g.Diagnosis.String())
 	for _, m := range g.Migrations {
 		line(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
-		line(&b, "", "waits for %s: %s", m.Owner, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
+		line(&b, "", "waits for %s: %s", m.Responsible, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
 		if m.Unblock != "" {
 			line(&b, "", "continues when %s", m.Unblock)
 		}

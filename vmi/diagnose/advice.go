@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -102,14 +103,14 @@ var byReason = map[string]advice{
 
 const pullRemedy = "correct the image or the registry's credentials (spec.volumes[].containerDisk.imagePullSecret, imagePullSecrets); the kubelet retries"
 
-// byActor is the advice for waits without an entry of their own.
-var byActor = map[vmi.Actor]advice{
-	vmi.ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
-	vmi.ByController: {WaitingForController, "a controller must act", askOthers},
-	vmi.ByStorage:    {WaitingForStorage, "storage must become ready", "check the events of the claim"},
-	vmi.ByScheduler:  {Unschedulable, "the scheduler must place the Pod", "check the events of the Pod"},
-	vmi.ByKubelet:    {PodNotReady, "the kubelet must start or stop the Pod", "check the events of the Pod"},
-	vmi.ByNode:       {WaitingForNode, "the node agent must act", askAgent},
+// byResponsible is the advice for waits without an entry of their own.
+var byResponsible = map[handoff.Responsible]advice{
+	handoff.ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
+	handoff.ByController: {WaitingForController, "a controller must act", askOthers},
+	handoff.ByStorage:    {WaitingForStorage, "storage must become ready", "check the events of the claim"},
+	handoff.ByScheduler:  {Unschedulable, "the scheduler must place the Pod", "check the events of the Pod"},
+	handoff.ByKubelet:    {PodNotReady, "the kubelet must start or stop the Pod", "check the events of the Pod"},
+	handoff.ByNode:       {WaitingForNode, "the node agent must act", askAgent},
 }
 
 // advised returns the finding for a wait; check is the name of the check that returned it.
@@ -118,11 +119,11 @@ func advised(w vmi.Wait, check string) Finding {
 	if !known {
 		a, known = byReason[w.Reason]
 	}
-	if !known || a.kind == WaitingForNode && w.By == vmi.ByController {
-		a = byActor[w.By]
+	if !known || a.kind == WaitingForNode && w.Responsible == handoff.ByController {
+		a = byResponsible[w.Responsible]
 	}
 	return Finding{
 		Kind: a.kind, Reason: w.Reason, What: w.Message, Why: a.why, Remedy: a.remedy,
-		Object: w.Object, By: w.By, Until: w.Until, Deadline: w.Deadline,
+		Object: w.Object, Responsible: w.Responsible, Until: w.Until, Deadline: w.Deadline,
 	}
 }

@@ -123,9 +123,9 @@ type Finding struct {
 	Details []string `json:"details,omitempty"`
 	// Object is the kind, namespace and name of the object concerned.
 	Object string `json:"object,omitempty"`
-	// By is who must act, Until the event that resolves it; empty if there is none.
-	By    vmi.Actor `json:"by,omitempty"`
-	Until string    `json:"until,omitempty"`
+	// Responsible is the component that has to act, Until the event that resolves it; empty if there is none.
+	Responsible handoff.Responsible `json:"by,omitempty"`
+	Until       string              `json:"until,omitempty"`
 	// Deadline is when the wait times out or is retried; nil means never.
 	Deadline *time.Time `json:"deadline,omitempty"`
 }

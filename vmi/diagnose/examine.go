@@ -79,19 +79,19 @@ func (x *examined) launcherMissing() *Finding {
 	case makes:
 		f := x.at(LauncherMissing, "the VirtualMachineInstance has no Pod yet, and nothing blocks its creation", "the next pass of the controller creates it",
 			"none; if it persists, check that the controller runs, is the leader and may create Pods (refdaemon explain --controller reports what it observes)")
-		f.By, f.Until = vmi.ByController, "the controller has created the Pod"
+		f.Responsible, f.Until = handoff.ByController, "the controller has created the Pod"
 		return f
 	case !slices.Contains([]v1.VirtualMachineInstancePhase{v1.Scheduling, v1.Scheduled, v1.Running}, x.VMI.Status.Phase):
 		return nil
 	case x.pod == nil && !x.lease.Switching() && x.plan.VMI.Status.Phase == v1.Failed:
 		f := x.at(LauncherMissing, "the launcher Pod is gone, and the domain with it", "the domain runs inside its launcher Pod",
 			"find out what deleted the Pod (events, audit log, the node's kubelet), then recreate the VirtualMachineInstance; a VirtualMachine does so by its run strategy")
-		f.By = vmi.ByUser
+		f.Responsible = handoff.ByUser
 		return f
 	case x.pod != nil && finishedPod(x.pod):
 		f := x.at(LauncherMissing, fmt.Sprintf("%s has ended (%s)", podObject(x.pod), podEnd(x.pod)), "the domain ends with its Pod; the node agent reports the phase",
 			"check the log of container compute (kubectl logs --previous) and the Pod's events")
-		f.Object, f.By, f.Until = podObject(x.pod), vmi.ByNode, "the node agent reports the end of the domain"
+		f.Object, f.Responsible, f.Until = podObject(x.pod), handoff.ByNode, "the node agent reports the end of the domain"
 		return f
 	}
 	return nil
@@ -117,7 +117,7 @@ func (x *examined) lastWriteFailed() *Finding {
 	if c == nil {
 		return nil
 	}
-	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: vmi.ByController, Until: "a retry succeeds"}, "")
+	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), Responsible: handoff.ByController, Until: "a retry succeeds"}, "")
 	f.Kind, f.What = LastWriteFailed, "the last attempt failed: "+f.What
 	return &f
 }
@@ -146,7 +146,7 @@ func (x *examined) podElsewhere() *Finding {
 		f := x.at(Disagreement, fmt.Sprintf("status.nodeName is %s, but %s is on node %s and belongs to no active migration", node, podObject(p), p.Spec.NodeName),
 			"a migration cleans up its Pods; a leftover Pod holds resources and may run the domain",
 			"check whether the domain runs there (virsh list in the Pod); if not, delete the Pod")
-		f.Object, f.By = podObject(p), vmi.ByUser
+		f.Object, f.Responsible = podObject(p), handoff.ByUser
 		return f
 	}
 	return nil
@@ -172,7 +172,7 @@ func (x *examined) holderElsewhere() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("status.nodeName is %s, but the lease is held by node %s (%s)", node, l.Holder, l.State),
 		"the lease decides which node may run the domain; clients read the status", "check on both nodes whether the domain runs; the agent of the node that runs it corrects the status: "+askAgent)
-	f.By = vmi.ByNode
+	f.Responsible = handoff.ByNode
 	return f
 }
 
@@ -184,7 +184,7 @@ func (x *examined) endedByLease() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("the lease is Released, but status.phase is %s", p), "the node agent releases the lease and sets the final phase in one write",
 		"find out who else wrote the status (managed fields, audit log)")
-	f.By = vmi.ByNode
+	f.Responsible = handoff.ByNode
 	return f
 }
 
@@ -199,7 +199,7 @@ func (x *examined) orphanedMigration() *Finding {
 	}
 	f := x.at(Disagreement, fmt.Sprintf("the lease targets node %s (%s) for the migration with UID %s, which has ended or does not exist", l.Target, l.State, l.Tag),
 		"a migration continues without its object; only the nodes know its end", askAgent)
-	f.By = vmi.ByNode
+	f.Responsible = handoff.ByNode
 	return f
 }
 
@@ -212,7 +212,7 @@ func (x *examined) domainDiffers() *Finding {
 	if c == nil || c.Status != corev1.ConditionFalse || x.VMI.Status.Phase != v1.Running {
 		return nil
 	}
-	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), By: vmi.ByNode, Until: "the node agent has applied the spec"}, "")
+	f := advised(vmi.Wait{Reason: c.Reason, Message: c.Message, Object: vmiObject(x.VMI), Responsible: handoff.ByNode, Until: "the node agent has applied the spec"}, "")
 	if f.Kind != NodeSilent {
 		f.Kind, f.What = Disagreement, "the domain differs from the spec: "+f.What
 	}
@@ -226,7 +226,7 @@ func (x *examined) paused() *Finding {
 		return nil
 	}
 	f := x.at(Paused, strings.TrimSuffix("the VirtualMachineInstance is paused: "+c.Message, ": "), "a user requested it", "unpause it (virtctl unpause vmi)")
-	f.Reason, f.By = c.Reason, vmi.ByUser
+	f.Reason, f.Responsible = c.Reason, handoff.ByUser
 	switch c.Reason {
 	case "PausedIOError":
 		f.Why, f.Remedy = "a disk could not be read or written, and the domain was paused on the I/O error", "check the storage of its disks: space, connection, locks; then unpause it"
@@ -254,7 +254,7 @@ func (x *examined) updatePending() *Finding {
 	}
 	f := x.at(UpdatePending, "the domain does not have these spec changes yet: "+strings.Join(are, ", "), "changes of CPUs, memory, volumes or networks that need a new Pod take effect with a migration",
 		"migrate the VirtualMachineInstance, or enable workload updates (workloadUpdateMethods of the KubeVirt object, refdaemon controller --update-workloads)")
-	f.By = vmi.ByUser
+	f.Responsible = handoff.ByUser
 	return f
 }
 
@@ -266,9 +266,9 @@ func (x *examined) notLeaving() *Finding {
 	}
 	f := x.at(NotLeaving, "the VirtualMachineInstance was requested to leave node "+from+", and no migration is active", "an eviction of its Pod was rejected in favor of a migration",
 		"wait for the controller that evacuates nodes (refdaemon controller --evacuate); refdaemon plan drain reports what it would do")
-	f.By = vmi.ByController
+	f.Responsible = handoff.ByController
 	if c := vmistatus.Condition(x.VMI, v1.VirtualMachineInstanceIsMigratable); c != nil && c.Status == corev1.ConditionFalse {
-		f.Reason, f.By = c.Reason, vmi.ByUser
+		f.Reason, f.Responsible = c.Reason, handoff.ByUser
 		f.Why, f.Remedy = "the VirtualMachineInstance is not migratable: "+c.Message, "remove what blocks the migration, or stop the VirtualMachineInstance"
 	}
 	return f

@@ -54,7 +54,7 @@ func ExampleFindingKind() {
 			case diagnose.WaitingForController, diagnose.WaitingForNode, diagnose.WaitingForMigration, diagnose.WriteUnseen:
 				continue // it goes on, or becomes another kind
 			case diagnose.Ending, diagnose.UpdatePending:
-				fmt.Printf("info: %s by %s\n", f.What, f.By)
+				fmt.Printf("info: %s by %s\n", f.What, f.Responsible)
 			case diagnose.LastWriteFailed, diagnose.Paused:
 				fmt.Printf("error: %s: %s\n", f.Reason, f.Remedy)
 			default:

@@ -88,7 +88,7 @@ func (f Finding) text(b *strings.Builder, now time.Time) {
 	}
 	plaintext.Put(b, "  %-11s %s", "why", f.Why)
 	if f.Until != "" {
-		until := fmt.Sprintf("%s, by %s", f.Until, cmp.Or(string(f.By), "nobody"))
+		until := fmt.Sprintf("%s, by %s", f.Until, cmp.Or(string(f.Responsible), "nobody"))
 		if f.Deadline != nil {
 			until += ", at the latest " + f.Deadline.UTC().Format(time.RFC3339)
 			if !now.IsZero() {

@@ -89,7 +89,7 @@ func ExampleReconciler_Plan() {
 		}
 		fmt.Fprintln(os.Stderr, plan)
 		for _, w := range plan.Waits {
-			fmt.Fprintf(os.Stderr, "%s: %s; it is the %s's turn, until %s\n", w.Object, w.Message, w.By, w.Until)
+			fmt.Fprintf(os.Stderr, "%s: %s; it is the %s's turn, until %s\n", w.Object, w.Message, w.Responsible, w.Until)
 		}
 		return nil
 	}

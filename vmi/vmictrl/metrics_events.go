@@ -126,7 +126,7 @@ func (w *waits) declare(s *measure.Set, m *Metrics) {
 
 // are records what the VMI waits for. A wait with the same reason continues.
 func (w *waits) are(key types.NamespacedName, is vmi.Wait, now time.Time) {
-	next := await{reason: w.reasons.Value(is.Reason), by: string(is.By), since: now}
+	next := await{reason: w.reasons.Value(is.Reason), by: string(is.Responsible), since: now}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was, waited := w.waits[key]

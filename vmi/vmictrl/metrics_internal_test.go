@@ -21,6 +21,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/measure/measuretest"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -133,8 +134,8 @@ func TestMetrics_Waits(t *testing.T) {
 		now.SetTime(metricsEpoch.Add(after))
 		m.planned(types.NamespacedName{Name: name}, vmi.Plan{Waits: waits})
 	}
-	claim, room := vmi.Wait{Reason: "ClaimPending", By: vmi.ByStorage}, vmi.Wait{Reason: "Unschedulable", By: vmi.ByScheduler}
-	text := vmi.Wait{Reason: "a text of some length", By: vmi.ByNode}
+	claim, room := vmi.Wait{Reason: "ClaimPending", Responsible: handoff.ByStorage}, vmi.Wait{Reason: "Unschedulable", Responsible: handoff.ByScheduler}
+	text := vmi.Wait{Reason: "a text of some length", Responsible: handoff.ByNode}
 	step(0, "a", claim, room)
 	step(time.Second, "b", claim)
 	step(2*time.Second, "c", text)
@@ -159,7 +160,7 @@ func TestMetrics_Waits(t *testing.T) {
 func TestMetrics_BoundedReasons(t *testing.T) {
 	m := NewMetrics()
 	for i := range 10_000 {
-		m.planned(types.NamespacedName{Name: fmt.Sprint(i)}, vmi.Plan{Waits: []vmi.Wait{{Reason: fmt.Sprintf("Reason%d", i), By: vmi.ByUser}}})
+		m.planned(types.NamespacedName{Name: fmt.Sprint(i)}, vmi.Plan{Waits: []vmi.Wait{{Reason: fmt.Sprintf("Reason%d", i), Responsible: handoff.ByUser}}})
 	}
 	if got := len(series(t, m, "virtloom_vmi_waiting")); got != reasonsKept {
 		t.Errorf("%d series, want %d: the reasons kept, less the one known, and Other", got, reasonsKept)
@@ -214,7 +215,7 @@ func BenchmarkCollecting10000Guests(b *testing.B) {
 	m := NewMetrics()
 	for i := range 10_000 {
 		m.handler().OnAdd(counted(fmt.Sprint(i), fmt.Sprintf("n%d", i%200), v1.Running), true)
-		m.planned(types.NamespacedName{Name: fmt.Sprint(i)}, vmi.Plan{Waits: []vmi.Wait{{Reason: fmt.Sprintf("R%d", i%9), By: vmi.ByUser}}})
+		m.planned(types.NamespacedName{Name: fmt.Sprint(i)}, vmi.Plan{Waits: []vmi.Wait{{Reason: fmt.Sprintf("R%d", i%9), Responsible: handoff.ByUser}}})
 	}
 	for b.Loop() {
 		measuretest.Gathered(b, m)

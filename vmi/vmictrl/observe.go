@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/optional"
 	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/template/render"
@@ -114,7 +115,7 @@ func blame(d *diagnose.Diagnosis, failed error) {
 		return
 	}
 	f := &d.Findings[i]
-	f.Kind, f.Why, f.By = diagnose.InvalidSpec, "no Pod can be rendered from the spec", vmi.ByUser
+	f.Kind, f.Why, f.Responsible = diagnose.InvalidSpec, "no Pod can be rendered from the spec", handoff.ByUser
 	f.Remedy = "correct " + fault.Field + " and recreate the VirtualMachineInstance"
 	if fault.Field == "" {
 		f.Remedy = "do as the message says"

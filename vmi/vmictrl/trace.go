@@ -50,7 +50,7 @@ func since(g *v1.VirtualMachineInstance) time.Time {
 func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan vmi.Plan) {
 	reason, by := "", ""
 	if len(plan.Waits) > 0 {
-		reason, by = plan.Waits[0].Reason, string(plan.Waits[0].By)
+		reason, by = plan.Waits[0].Reason, string(plan.Waits[0].Responsible)
 	}
 	r.starts.Waits(ctx, key, reason, by, r.Clock.Now())
 }

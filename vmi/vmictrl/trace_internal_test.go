@@ -14,12 +14,13 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/vmi"
 )
 
 func TestTrace_Start(t *testing.T) {
-	pending := vmi.Plan{Waits: []vmi.Wait{{Reason: "ClaimPending", By: vmi.ByStorage}}}
+	pending := vmi.Plan{Waits: []vmi.Wait{{Reason: "ClaimPending", Responsible: handoff.ByStorage}}}
 	for name, tc := range map[string]struct {
 		// end is the VMI at the end of its start; nil if it does not exist.
 		end  *v1.VirtualMachineInstance
