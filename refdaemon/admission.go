@@ -76,6 +76,9 @@ func (a *admission) addAdmission(_ context.Context, mgr ctrl.Manager) error {
 	server := mgr.GetWebhookServer()
 	server.Register("/mutate-vmi", webhookadmission.WithDefaulter(mgr.GetScheme(), a))
 	server.Register("/validate-vmi", webhookadmission.WithValidator(mgr.GetScheme(), a))
+	machines := &machineAdmission{admission: a, reader: mgr.GetAPIReader()}
+	server.Register("/mutate-vm", webhookadmission.WithDefaulter(mgr.GetScheme(), machines))
+	server.Register("/validate-vm", webhookadmission.WithValidator(mgr.GetScheme(), machines))
 	return mgr.AddReadyzCheck("webhooks", server.StartedChecker())
 }
 

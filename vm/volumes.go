@@ -12,15 +12,16 @@ import (
 // VMI is patched before the template is stored, so that a request is not over before both are.
 func requestVolumes(d *decision) {
 	for _, r := range d.VM.Status.VolumeRequests {
-		applyVolumeRequest(&d.plan.VM.Spec.Template.Spec, r)
+		ApplyVolumeRequest(&d.plan.VM.Spec.Template.Spec, r)
 		if running(d.vmi) {
-			applyVolumeRequest(&d.next.Spec, r)
+			ApplyVolumeRequest(&d.next.Spec, r)
 		}
 	}
 }
 
-// applyVolumeRequest adds or removes a volume of a spec.
-func applyVolumeRequest(spec *v1.VirtualMachineInstanceSpec, r v1.VirtualMachineVolumeRequest) {
+// ApplyVolumeRequest adds a volume to a spec, or removes one, as a request in the status of a VM asks for. What is done already is
+// left as it is.
+func ApplyVolumeRequest(spec *v1.VirtualMachineInstanceSpec, r v1.VirtualMachineVolumeRequest) {
 	switch {
 	case r.AddVolumeOptions != nil && !hasVolume(spec, r.AddVolumeOptions.Name):
 		addVolume(spec, r.AddVolumeOptions.DeepCopy())

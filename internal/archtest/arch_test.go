@@ -54,6 +54,7 @@ var edges = map[string][]string{
 	"vmi/validate":     {"internal/vmidefaults"},
 	"vm":               {"handoff", "internal/vmistatus", "vm/instancetype", "vm/liveupdate", "vm/restart"},
 	"vm/instancetype":  {"internal/vmidefaults"},
+	"vm/admit":         {"vm", "vm/instancetype", "vmi/admit", "vmi/validate"},
 	"vm/liveupdate":    {"internal/vmistatus"},
 	"vm/restart":       {"internal/vmidefaults"},
 
@@ -128,7 +129,7 @@ var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
-	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {},
+	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {}, "vm/admit": {"kubevirt.io/containerized-data-importer-api"},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
 	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/handoff"
@@ -75,7 +76,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) as(t *testing.T, user string) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)))
+	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), v1beta1.AddToScheme(scheme)))
 	c, err := client.New(w.Config(user), client.Options{Scheme: scheme})
 	must(t, err)
 	return c
@@ -138,6 +139,7 @@ func TestWebhooks_APIServer(t *testing.T) {
 	t.Run("a bare guest is filled in", w.testBareGuest)
 	t.Run("a wrong guest is refused", w.testWrongGuest)
 	t.Run("a guest in the cluster is kept", w.testExistingGuest)
+	t.Run("VirtualMachines", w.testMachines)
 }
 
 func (w *world) testBareGuest(t *testing.T) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package webhook holds the manifests that make an API server call "refdaemon controller --webhook-address" to default and
-// validate VMIs, where KubeVirt's webhooks do not: a Service, a MutatingWebhookConfiguration and a
-// ValidatingWebhookConfiguration, for "kubectl apply -f" and for programs. Defaults and rules are those of package vmi/admit.
+// validate VMIs and VirtualMachines, where KubeVirt's webhooks do not: a Service, a MutatingWebhookConfiguration and a
+// ValidatingWebhookConfiguration, for "kubectl apply -f" and for programs. Defaults and rules are those of packages vmi/admit and vm/admit.
 // Evictions of launcher Pods are judged as well, by evacuation.Evict.
 //
 // Requests fail while the webhook is unavailable (failurePolicy Fail): an unchecked VMI could claim to be on a node already.

@@ -44,7 +44,7 @@ func validating(t *testing.T, e webhook.Endpoint) admissionregistrationv1.Valida
 // evicting is the webhook that is asked about evictions.
 func evicting(t *testing.T, e webhook.Endpoint) admissionregistrationv1.ValidatingWebhook {
 	t.Helper()
-	return validators(t, e)[1]
+	return validators(t, e)[2]
 }
 
 func validators(t *testing.T, e webhook.Endpoint) []admissionregistrationv1.ValidatingWebhook {
@@ -91,6 +91,9 @@ func TestManifests_URL(t *testing.T) {
 
 func TestWebhooks_SameRules(t *testing.T) {
 	m, v := mutating(t, webhook.Endpoint{}), validating(t, webhook.Endpoint{})
+	if of := validators(t, webhook.Endpoint{})[1]; of.Name != "validate-vm.virtloom.dev" || len(of.MatchConditions) != 1 || of.MatchConditions[0] != v.MatchConditions[0] {
+		t.Errorf("webhook %s has the conditions %v", of.Name, of.MatchConditions)
+	}
 	if len(m.Rules) != 1 || len(v.Rules) != 1 || m.Rules[0].String() != v.Rules[0].String() {
 		t.Errorf("rules %v and %v", m.Rules, v.Rules)
 	}
