@@ -82,7 +82,7 @@ var edges = map[string][]string{
 	"domain/workspace":        {"domain", "domain/convert", "domain/status"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
+	"internal/measure": {"internal/vmipatch"}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
 	"template/templatectrl":         {"template/render"},
 	"vmi/vmictrl": {
