@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
@@ -36,25 +37,13 @@ func (s Snapshot) plugged() (volumes []string, claims map[string]string) {
 	claims = map[string]string{}
 	for i := range s.VMI.Spec.Volumes {
 		v := &s.VMI.Spec.Volumes[i]
-		claim := claimName(v)
+		claim := volumeclaim.Written(v)
 		if claim == "" || podHas(s.TargetPod, v.Name) || !plugPhase(s.VMI, v.Name) {
 			continue
 		}
 		volumes, claims[v.Name] = append(volumes, v.Name), claim
 	}
 	return volumes, claims
-}
-
-func claimName(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.MemoryDump != nil:
-		return v.MemoryDump.ClaimName
-	}
-	return ""
 }
 
 func podHas(p *corev1.Pod, volume string) bool {

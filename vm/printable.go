@@ -11,6 +11,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/virtloom/virtloom/internal/vmistatus"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // appearance is what status.printableStatus depends on.
@@ -125,21 +126,9 @@ func (a *appearance) unbound() bool {
 		return false
 	}
 	return slices.ContainsFunc(a.vm.Spec.Template.Spec.Volumes, func(v v1.Volume) bool {
-		claim := a.claims[claimOf(v)]
+		claim := a.claims[volumeclaim.Of(&v)]
 		return claim != nil && claim.Status.Phase != corev1.ClaimBound
 	})
-}
-
-// claimOf returns the name of the claim of a volume; empty if it has none.
-func claimOf(v v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	default:
-		return ""
-	}
 }
 
 // toRun reports whether the VM is set to start.

@@ -98,15 +98,6 @@ func claimName(v *v1.Volume) (claim, field string) {
 	}
 }
 
-// sourceClaim returns the claim of a volume, hotplugged or not; empty if it has none.
-func sourceClaim(v *v1.Volume) string {
-	if name := writableClaim(v); name != "" {
-		return name
-	}
-	name, _ := claimName(v)
-	return name
-}
-
 func claimObject(vmi *v1.VirtualMachineInstance, name string) string {
 	return "PersistentVolumeClaim " + vmi.Namespace + "/" + name
 }

@@ -14,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 const (
@@ -154,7 +155,7 @@ func (s Storage) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
 	if v.DataVolume != nil {
 		return s.DataVolumes[v.DataVolume.Name]
 	}
-	claim := s.Claims[sourceClaim(v)]
+	claim := s.Claims[volumeclaim.Read(v)]
 	if claim == nil || v.MemoryDump != nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmistatus"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // evaluateAgain is the default interval for an evaluator that returns no DueAt.
@@ -102,7 +103,7 @@ func volumesChange(vmi *v1.VirtualMachineInstance) conditionChange {
 		}
 	}
 	for i := range vmi.Spec.Volumes {
-		if claim := writableClaim(&vmi.Spec.Volumes[i]); claim != "" && !sources[claim] {
+		if claim := volumeclaim.Written(&vmi.Spec.Volumes[i]); claim != "" && !sources[claim] {
 			change.Set = &v1.VirtualMachineInstanceCondition{
 				Type: change.Type, Status: corev1.ConditionTrue, Message: "migrate volumes",
 			}
@@ -110,20 +111,6 @@ func volumesChange(vmi *v1.VirtualMachineInstance) conditionChange {
 		}
 	}
 	return change
-}
-
-// writableClaim returns the claim that a volume writes to; empty if there is none.
-func writableClaim(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.MemoryDump != nil:
-		return v.MemoryDump.ClaimName
-	default:
-		return ""
-	}
 }
 
 // migrationRequired computes the MigrationRequired condition. True is kept while a cause

@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // stateLabel is the label of a backend storage claim; its value is the VMI's name. Claims
@@ -102,7 +103,7 @@ func forgetState(vmi *v1.VirtualMachineInstance, claims []*corev1.PersistentVolu
 
 // usesClaim reports whether a volume of the VMI names the claim.
 func usesClaim(vmi *v1.VirtualMachineInstance, claim string) bool {
-	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return sourceClaim(&v) == claim }) ||
+	return slices.ContainsFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return volumeclaim.Read(&v) == claim }) ||
 		slices.ContainsFunc(vmi.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.ClaimName == claim })
 }
 

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 const (
@@ -154,7 +156,7 @@ func (w *volumeWriter) volume(v *v1.Volume) {
 		entry.MemoryDumpVolume = &v1.DomainMemoryDumpInfo{ClaimName: v.Name}
 	}
 	if v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.MemoryDump != nil {
-		claim := sourceClaim(v)
+		claim := volumeclaim.Read(v)
 		if p := w.plugged[v.Name]; p.Wanted {
 			w.plug(entry, p, claim)
 		}

@@ -161,5 +161,5 @@ func (r *Reconciler) within(v pass, t action.Action) (time.Duration, error) {
 
 // outdated reports whether an error means that the pass was based on outdated state.
 func outdated(err error) bool {
-	return errors.Is(err, errStale) || vmipatch.Refused(err) || apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
+	return errors.Is(err, errStale) || vmipatch.Outrun(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
 }

@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // deviceFolder is where a container has its devices.
@@ -45,7 +46,7 @@ func (p Pods) OwnDevices(_ context.Context, vmi *v1.VirtualMachineInstance) erro
 		errs = append(errs, p.own(dir, d.path, unix.S_IFCHR, func(dev uint64) bool { return dev == unix.Mkdev(d.major, d.minor) }))
 	}
 	for i := range vmi.Spec.Volumes {
-		if v := &vmi.Spec.Volumes[i]; claimOf(v) != "" && checkName(v.Name) == nil {
+		if v := &vmi.Spec.Volumes[i]; volumeclaim.Of(v) != "" && checkName(v.Name) == nil {
 			errs = append(errs, p.own(dir, v.Name, unix.S_IFBLK, func(uint64) bool { return true }))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // Volumes determines from a VMI what has to be mounted for it, and where. It implements what
@@ -73,7 +74,7 @@ func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance,
 			out.Shared = slices.Contains(info.AccessModes, corev1.ReadWriteMany)
 		}
 	}
-	if claim := claimOf(volume); claim != "" && s.PersistentVolume != nil {
+	if claim := volumeclaim.Of(volume); claim != "" && s.PersistentVolume != nil {
 		if v.PersistentVolume, err = s.PersistentVolume(ctx, vmi.Namespace, claim); err != nil {
 			return convert.DiskSource{}, fmt.Errorf("mounts: looking up the PersistentVolume of volume %q: %w", v.Name, err)
 		}
@@ -177,16 +178,6 @@ func (s Volumes) carrier(vmi *v1.VirtualMachineInstance, volume string) types.UI
 		if st.Name == volume && st.HotplugVolume != nil {
 			return st.HotplugVolume.AttachPodUID
 		}
-	}
-	return ""
-}
-
-func claimOf(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // Destinations returns the paths of the volumes that the VMI's migration replaces at its target, by
@@ -39,13 +40,7 @@ func (w *Workspace) Destinations(ctx context.Context, vmi *v1.VirtualMachineInst
 // replacement reports whether the claim replaces another one in a migration, so that the guest has
 // not run on it.
 func (v volume) replacement() bool {
-	name := ""
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		name = v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		name = v.DataVolume.Name
-	}
+	name := volumeclaim.Of(v.Volume)
 	return slices.ContainsFunc(v.vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool {
 		return m.VolumeName == v.Name && m.DestinationPVCInfo != nil && m.DestinationPVCInfo.ClaimName == name
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 )
 
 // diskImage is the name of a disk inside a claim in Filesystem mode.
@@ -209,15 +210,8 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 // changes nothing; a volume that cannot be inspected has not arrived, and its error is reported
 // when it is attached.
 func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
-	name := ""
-	switch {
-	case !v.attached():
-	case v.PersistentVolumeClaim != nil:
-		name = v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		name = v.DataVolume.Name
-	}
-	if name == "" {
+	name := volumeclaim.Of(v.Volume)
+	if name == "" || !v.attached() {
 		return convert.DiskSource{}
 	}
 	if w.Volumes != nil {

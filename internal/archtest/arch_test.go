@@ -43,16 +43,16 @@ func (p pkg) name() string {
 // edges are the packages of the module that each package of the SDK may import.
 var edges = map[string][]string{
 	"expectations": {}, "handoff": {},
-	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmidefaults": {},
+	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmidefaults": {}, "internal/volumeclaim": {},
 
 	"template/render":  {"vmi/validate"},
 	"template":         {"template/render", "vmi/validate"},
 	"template/offline": {"template", "template/render", "vmi/admit"},
-	"vmi":              {"handoff", "internal/vmistatus", "vmi/validate"},
+	"vmi":              {"handoff", "internal/vmistatus", "internal/volumeclaim", "vmi/validate"},
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
-	"vm":               {"handoff", "internal/vmistatus", "vm/instancetype", "vm/liveupdate", "vm/restart"},
+	"vm":               {"handoff", "internal/vmistatus", "internal/volumeclaim", "vm/instancetype", "vm/liveupdate", "vm/restart"},
 	"vm/instancetype":  {"internal/vmidefaults"},
 	"vm/admit":         {"vm", "vm/instancetype", "vmi/admit", "vmi/validate"},
 	"vm/liveupdate":    {"internal/vmistatus"},
@@ -62,7 +62,7 @@ var edges = map[string][]string{
 	"migration/queue":                {},
 	"migration/policy":               {},
 	"migration/placement":            {"migration/internal/launcherpod"},
-	"migration":                      {"handoff", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
+	"migration":                      {"handoff", "internal/vmistatus", "internal/volumeclaim", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
 	"migration/explain":              {"handoff", "internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
 	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
 	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
@@ -80,12 +80,12 @@ var edges = map[string][]string{
 	"domain/fleet":            {"domain", "domain/guestagent", "domain/informer", "domain/stats"},
 	"domain/status":           {"domain", "domain/action", "domain/convert", "domain/guestagent", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
 	"domain/migrate":          {"domain", "domain/internal/xmlspec"},
-	"domain/workspace":        {"domain", "domain/convert", "domain/status"},
+	"domain/workspace":        {"domain", "domain/convert", "domain/status", "internal/volumeclaim"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
+	"internal/measure": {"internal/vmipatch"}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
-	"template/templatectrl":         {"template/render"},
+	"template/templatectrl":         {"internal/volumeclaim", "template/render"},
 	"vmi/vmictrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/retold",
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
@@ -105,7 +105,7 @@ var edges = map[string][]string{
 	"domain/nodectrl": {"domain", "handoff", "template/templatectrl"},
 
 	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain", "domain/transport"},
-	"domain/mounts":              {"domain", "domain/convert", "internal/durable"},
+	"domain/mounts":              {"domain", "domain/convert", "internal/durable", "internal/volumeclaim"},
 	"domain/network":             {"domain", "domain/convert", "domain/internal/xmlspec", "domain/network/dhcp", "internal/durable"},
 	"domain/network/dhcp":        {},
 	"domain/launcher/launcherpb": {},
@@ -127,7 +127,7 @@ var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.
 // pure are the packages that know no more of other modules than this and [api].
 var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
-	"internal/vmidefaults": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
+	"internal/vmidefaults": {}, "internal/volumeclaim": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
 	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
 	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {}, "vm/admit": {"kubevirt.io/containerized-data-importer-api"},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},

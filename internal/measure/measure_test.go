@@ -4,6 +4,7 @@ package measure_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/virtloom/virtloom/internal/measure"
 	"github.com/virtloom/virtloom/internal/measure/measuretest"
@@ -124,6 +127,33 @@ func TestLower_Phases(t *testing.T) {
 	for _, p := range slices.Sorted(maps.Keys(want)) {
 		if got := measure.Lower(p); got != want[p] {
 			t.Errorf("%q is %q, want %q", p, got, want[p])
+		}
+	}
+}
+
+func TestLeader_Elected(t *testing.T) {
+	elected := make(chan struct{})
+	l := measure.Elected(elected)
+	emitted := 0
+	read := l.While(func(emit measure.Emit) { emit(1) })
+	collect := func() { read(func(float64, ...string) { emitted++ }) }
+	if collect(); emitted != 0 {
+		t.Error("emits before it leads")
+	}
+	close(elected)
+	if collect(); emitted != 1 {
+		t.Error("emits nothing although it leads")
+	}
+}
+
+func TestWriteResult_Labels(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for want, err := range map[string]error{
+		"ok": nil, "conflict": apierrors.NewConflict(pods, "a", nil), "throttled": apierrors.NewTooManyRequests("", 1), "missing": apierrors.NewNotFound(pods, "a"),
+		"forbidden": apierrors.NewForbidden(pods, "a", nil), "invalid": apierrors.NewBadRequest(""), "error": io.EOF,
+	} {
+		if got := measure.WriteResult(err); got != want {
+			t.Errorf("%v is %q, want %q", err, got, want)
 		}
 	}
 }

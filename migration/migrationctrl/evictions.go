@@ -149,7 +149,7 @@ func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m 
 		o := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name}}
 		return e.Migrations.Client.Patch(ctx, o, client.RawPatch(types.JSONPatchType, patch), opts...)
 	}, vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("evacuationNodeName"))
-	if vmipatch.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if vmipatch.Outrun(err) || apierrors.IsNotFound(err) {
 		return errChanged
 	}
 	if err != nil {

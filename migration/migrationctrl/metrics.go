@@ -60,7 +60,7 @@ type Metrics struct {
 	clock     clock.PassiveClock
 	admission *queue.Admission // nil before setup
 	// leads reports whether this replica is the leader.
-	leads func() bool
+	leads measure.Leader
 
 	phases, waiting measure.Tally
 	reasons         *measure.Limited
@@ -74,10 +74,6 @@ type Metrics struct {
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
-
-// phaseBuckets, in seconds, are KubeVirt's for times between phases: from half a second to
-// an hour.
-var phaseBuckets = []float64{.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
 
 // reasonsKept bounds the number of reasons; this module has fewer of its own.
 const reasonsKept = 80
@@ -96,7 +92,7 @@ func NewMetrics() *Metrics {
 	s.ReadGauge(measure.Family{
 		Name: "kubevirt_vmi_number_of_outdated", Bound: "1",
 		Help: "VMIs in Pods with another image than the controller's; absent until known.",
-	}, m.whileLeading(func(emit measure.Emit) {
+	}, m.leads.While(func(emit measure.Emit) {
 		if n := m.outdated.Load(); n >= 0 {
 			emit(float64(n))
 		}
@@ -125,18 +121,18 @@ func (m *Metrics) declarePhases() {
 		{"unset", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset}, "Migrations that the controller has not processed yet."},
 	} {
 		s.ReadGauge(measure.Family{Name: "kubevirt_vmi_migrations_in_" + of.name + "_phase", Help: of.help, Bound: "1"},
-			m.whileLeading(func(emit measure.Emit) { emit(m.in(of.phases)) }))
+			m.leads.While(func(emit measure.Emit) { emit(m.in(of.phases)) }))
 	}
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migrations_waiting", Labels: []string{"reason"}, Bound: "81 reasons",
 		Help: "Unfinished migrations, by the reason of their condition migrationWaiting.",
-	}, m.whileLeading(func(emit measure.Emit) { m.waiting.Each(1, emit) }))
+	}, m.leads.While(func(emit measure.Emit) { m.waiting.Each(1, emit) }))
 	m.fromCreation = s.Histogram(measure.Family{
-		Name: "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
+		Name: "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: measure.PhaseBuckets,
 		Bound: "10 phases", Help: "Time from the creation of a migration to entering the phase.",
 	})
 	m.durations = s.Histogram(measure.Family{
-		Name: "virtloom_migration_phase_duration_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
+		Name: "virtloom_migration_phase_duration_seconds", Labels: []string{"phase"}, Buckets: measure.PhaseBuckets,
 		Bound: "8 phases", Help: "Time that a migration spent in the phase before it entered the next.",
 	})
 	m.ended = s.Counter(measure.Family{
@@ -173,14 +169,7 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 	m.mu.Lock()
 	m.admission = r.Admission
 	m.mu.Unlock()
-	m.leads = func() bool {
-		select {
-		case <-mgr.Elected():
-			return true
-		default:
-			return false
-		}
-	}
+	m.leads = measure.Elected(mgr.Elected())
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1.VirtualMachineInstanceMigration{})
 	if err != nil {
 		return fmt.Errorf("migrationctrl: count the migrations: %w", err)
@@ -189,15 +178,6 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 		return fmt.Errorf("migrationctrl: count the migrations: %w", err)
 	}
 	return nil
-}
-
-// whileLeading reads nothing on a replica that is not the leader.
-func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
-	return func(emit measure.Emit) {
-		if m.leads() {
-			read(emit)
-		}
-	}
 }
 
 // Describe implements prometheus.Collector.

@@ -61,7 +61,7 @@ func asTime(key client.ObjectKey, t times) []string {
 
 // named emits a number for every migration that has it.
 func (m *Metrics) named(number func(times) (float64, []string, bool), labels func(client.ObjectKey, times) []string) func(measure.Emit) {
-	return m.whileLeading(func(emit measure.Emit) {
+	return m.leads.While(func(emit measure.Emit) {
 		if m.Anonymous {
 			return
 		}

@@ -3,8 +3,6 @@
 package migrationctrl
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/virtloom/virtloom/internal/measure"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -82,7 +80,7 @@ func (m *Metrics) declareSlots() {
 
 // ofAdmission reads nothing before this replica has an Admission.
 func (m *Metrics) ofAdmission(read func(*queue.Admission, measure.Emit)) func(measure.Emit) {
-	return m.whileLeading(func(emit measure.Emit) {
+	return m.leads.While(func(emit measure.Emit) {
 		m.mu.Lock()
 		a := m.admission
 		m.mu.Unlock()
@@ -124,16 +122,13 @@ func (m *Metrics) passed(outcome string, err error) {
 	switch {
 	case m == nil:
 		return
-	case outrun(err):
+	case vmipatch.Outrun(err):
 		outcome = passOutrun
 	case err != nil:
 		outcome = passFailed
 	}
 	m.passes.WithLabelValues(outcome).Inc()
 }
-
-// outrun reports whether a write was rejected because another write came first.
-func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
 
 // Writes of a pass beside the actions of a plan.
 const (
@@ -144,27 +139,7 @@ const (
 // wrote counts a write and its result.
 func (m *Metrics) wrote(action string, err error) {
 	if m != nil {
-		m.writes.WithLabelValues(action, result(err)).Inc()
-	}
-}
-
-// result classifies the results of a write.
-func result(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case outrun(err):
-		return "conflict"
-	case apierrors.IsTooManyRequests(err):
-		return "throttled"
-	case apierrors.IsNotFound(err):
-		return "missing"
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return "invalid"
-	default:
-		return "error"
+		m.writes.WithLabelValues(action, measure.WriteResult(err)).Inc()
 	}
 }
 

@@ -182,7 +182,7 @@ func delayed(failures int) time.Duration {
 // quiet turns a lost race into a repeated pass. So does an object that was deleted meanwhile:
 // its event will follow.
 func quiet(err error) (reconcile.Result, error) {
-	if vmipatch.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if vmipatch.Outrun(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err

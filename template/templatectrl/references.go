@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/volumeclaim"
 	"github.com/virtloom/virtloom/template/render"
 )
 
@@ -28,7 +29,7 @@ const (
 func ClaimNames(vmi *v1.VirtualMachineInstance) []string {
 	names := map[string]bool{PersistentStateLabel + "-" + vmi.Name: true}
 	for i := range vmi.Spec.Volumes {
-		names[claimOf(&vmi.Spec.Volumes[i])] = true
+		names[volumeclaim.Read(&vmi.Spec.Volumes[i])] = true
 	}
 	for i := range vmi.Spec.UtilityVolumes {
 		names[vmi.Spec.UtilityVolumes[i].ClaimName] = true
@@ -43,21 +44,6 @@ func ClaimNames(vmi *v1.VirtualMachineInstance) []string {
 	}
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
-}
-
-func claimOf(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		return v.Ephemeral.PersistentVolumeClaim.ClaimName
-	case v.MemoryDump != nil:
-		return v.MemoryDump.ClaimName
-	default:
-		return ""
-	}
 }
 
 // configMapNames returns the names of the ConfigMaps that hook sidecars read, sorted.

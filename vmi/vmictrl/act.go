@@ -164,9 +164,6 @@ func guards(was, want *v1.VirtualMachineInstance) []vmipatch.Guard {
 	}
 }
 
-// outrun reports whether a write was rejected because of a concurrent write.
-func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
-
 // result returns when to requeue. An object with an invalid spec is not retried with back-off:
 // only a change of the object can help, which is an event. Since not all objects that it refers
 // to are watched, it is checked at long intervals.

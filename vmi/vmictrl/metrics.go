@@ -8,14 +8,12 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/internal/measure"
-	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -51,7 +49,7 @@ type Metrics struct {
 	clock clock.PassiveClock
 	scope Scope
 	// leads reports whether this replica is the leader.
-	leads func() bool
+	leads measure.Leader
 
 	guests    measure.Tally // by phase and node
 	waits     waits
@@ -63,10 +61,6 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// phaseBuckets, in seconds, are KubeVirt's buckets of times between phases: from half a second
-// to an hour.
-var phaseBuckets = []float64{.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
-
 const phasesBound = "9 phases"
 
 // NewMetrics returns the metrics for one Reconciler.
@@ -76,17 +70,17 @@ func NewMetrics() *Metrics {
 	s.ReadGauge(measure.Family{
 		Name: "kubevirt_vmi_phase_count", Labels: []string{"phase", "node"}, Bound: "9 phases for each node, and for VMIs without one",
 		Help: "Number of VMIs by phase, in lower case, and by node.",
-	}, m.whileLeading(func(emit measure.Emit) { m.guests.Each(2, emit) }))
+	}, m.leads.While(func(emit measure.Emit) { m.guests.Each(2, emit) }))
 	m.between = s.Histogram(measure.Family{
-		Name: "kubevirt_vmi_phase_transition_time_seconds", Labels: []string{"phase", "last_phase"}, Buckets: phaseBuckets,
+		Name: "kubevirt_vmi_phase_transition_time_seconds", Labels: []string{"phase", "last_phase"}, Buckets: measure.PhaseBuckets,
 		Bound: "9 phases by 9 preceding ones", Help: "Time between two phase transitions of a VMI.",
 	})
 	m.fromCreation = s.Histogram(measure.Family{
-		Name: "kubevirt_vmi_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
+		Name: "kubevirt_vmi_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: measure.PhaseBuckets,
 		Bound: phasesBound, Help: "Time from the creation of a VMI to its transition to the phase.",
 	})
 	m.fromDeletion = s.Histogram(measure.Family{
-		Name: "kubevirt_vmi_phase_transition_time_from_deletion_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
+		Name: "kubevirt_vmi_phase_transition_time_from_deletion_seconds", Labels: []string{"phase"}, Buckets: measure.PhaseBuckets,
 		Bound: "2 phases", Help: "Time from the deletion of a VMI to its transition to the final phase.",
 	})
 	m.waits.declare(s, m)
@@ -115,14 +109,7 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 		return nil
 	}
 	m.clock, m.scope = r.Clock, r.Scope
-	m.leads = func() bool {
-		select {
-		case <-mgr.Elected():
-			return true
-		default:
-			return false
-		}
-	}
+	m.leads = measure.Elected(mgr.Elected())
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1.VirtualMachineInstance{})
 	if err != nil {
 		return fmt.Errorf("vmictrl: count VirtualMachineInstances: %w", err)
@@ -131,15 +118,6 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 		return fmt.Errorf("vmictrl: count VirtualMachineInstances: %w", err)
 	}
 	return nil
-}
-
-// whileLeading returns a reader that emits nothing on a replica that is not the leader.
-func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
-	return func(emit measure.Emit) {
-		if m.leads() {
-			read(emit)
-		}
-	}
 }
 
 // Describe implements prometheus.Collector.
@@ -182,27 +160,7 @@ func (m *Metrics) wrote(action string, err error) {
 	if m == nil {
 		return
 	}
-	m.writes.WithLabelValues(action, result(err)).Inc()
-}
-
-// result returns the result label of a write.
-func result(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case apierrors.IsConflict(err) || vmipatch.Refused(err):
-		return "conflict"
-	case apierrors.IsTooManyRequests(err):
-		return "throttled"
-	case apierrors.IsNotFound(err):
-		return "missing"
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return "invalid"
-	default:
-		return "error"
-	}
+	m.writes.WithLabelValues(action, measure.WriteResult(err)).Inc()
 }
 
 // planned records what the VMI waits for according to the plan.

@@ -104,7 +104,7 @@ func (w *waits) declare(s *measure.Set, m *Metrics) {
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_vmi_waiting", Labels: labels, Bound: bound,
 		Help: "Number of VMIs blocked, by reason and responsible component.",
-	}, m.whileLeading(func(emit measure.Emit) {
+	}, m.leads.While(func(emit measure.Emit) {
 		for what, all := range w.now() {
 			emit(float64(all.n), what.reason, what.by)
 		}
@@ -112,7 +112,7 @@ func (w *waits) declare(s *measure.Set, m *Metrics) {
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_vmi_oldest_wait_seconds", Labels: labels, Bound: bound,
 		Help: "Longest current wait of a VMI by reason and responsible component, as observed by this process.",
-	}, m.whileLeading(func(emit measure.Emit) {
+	}, m.leads.While(func(emit measure.Emit) {
 		now := m.clock.Now()
 		for what, all := range w.now() {
 			emit(max(now.Sub(all.oldest).Seconds(), 0), what.reason, what.by)

@@ -28,6 +28,7 @@ import (
 	"github.com/virtloom/virtloom/internal/optional"
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
@@ -278,7 +279,7 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 	}
 	r.Metrics.planned(g.owner.Key, plan)
 	switch err := (actor{r}).store(ctx, g, plan); {
-	case outrun(err):
+	case vmipatch.Outrun(err):
 		*outcome = passOutrun
 		return reconcile.Result{RequeueAfter: conflictRetry}, plan, nil
 	case err != nil:
