@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"libvirt.org/go/libvirtxml"
-
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
@@ -37,14 +35,14 @@ func DeviceAlias(d Device) (string, error) {
 	return x.Alias.Name, nil
 }
 
-// HasDevice reports whether a domain has a device with that alias; it is for authors of
+// HasDevice reports whether the domain has a device with that alias; it is for authors of
 // drivers.
-func HasDevice(d *libvirtxml.Domain, name string) bool {
-	if d == nil || d.Devices == nil {
+func (s State) HasDevice(alias string) bool {
+	if s.Domain == nil || s.Domain.Devices == nil {
 		return false
 	}
-	for _, a := range xmlspec.Aliases(d.Devices) {
-		if a != nil && a.Name == name {
+	for _, a := range xmlspec.Aliases(s.Domain.Devices) {
+		if a != nil && a.Name == alias {
 			return true
 		}
 	}

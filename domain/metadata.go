@@ -18,13 +18,10 @@ import (
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
-// MetadataNamespace is the XML namespace of the stored [Metadata], and MetadataPrefix its
-// prefix.
-const (
-	MetadataNamespace = "https://virtloom.dev/domain/v1"
-	MetadataPrefix    = "virtloom"
-	metadataElement   = "guest"
-)
+// MetadataNamespace is the XML namespace of the stored [Metadata].
+const MetadataNamespace = "https://virtloom.dev/domain/v1"
+
+const metadataElement = "guest"
 
 // Metadata is the state that has to survive a restart of the node agent. It is stored in
 // the domain's own metadata, so it exists exactly as long as the domain and migrates with
@@ -240,8 +237,8 @@ func MetadataOf(d *libvirtxml.Domain) (Metadata, bool, error) {
 	return ParseMetadata(d.Metadata.XML)
 }
 
-// PutMetadata replaces all metadata of the domain by m.
-func PutMetadata(d *libvirtxml.Domain, m Metadata) error {
+// Put replaces all metadata of the domain by m.
+func (m Metadata) Put(d *libvirtxml.Domain) error {
 	s, err := m.XML()
 	if err != nil {
 		return err

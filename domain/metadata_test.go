@@ -27,7 +27,7 @@ func TestMetadata_RoundTrip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &libvirtxml.Domain{Type: "qemu", Name: "x"}
-			if err := PutMetadata(d, m); err != nil {
+			if err := m.Put(d); err != nil {
 				t.Fatal(err)
 			}
 			again := &libvirtxml.Domain{}

@@ -188,3 +188,44 @@ func ExampleVerdict() {
 	// shown - the write is settled: true
 	// act on the cache
 }
+
+// outcome describes what an error says about a write.
+func outcome(o expectations.Outcome) string {
+	switch o {
+	case expectations.Accepted:
+		return "await it"
+	case expectations.Refused:
+		return "it has no effect"
+	default:
+		return "it may have an effect"
+	}
+}
+
+// A watch that delivers bookmarks settles a write whose own event was lost, and an owner that is gone takes its
+// writes along.
+func ExampleTracker_ObserveBookmark() {
+	tracker, err := expectations.New(expectations.Options{Now: func() time.Time { return time.Unix(0, 0) }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	vm := expectations.Owner{Key: types.NamespacedName{Namespace: "default", Name: "vm"}, UID: "7f2c"}
+	kind := schema.GroupKind{Kind: "Pod"}
+	launcher := expectations.Ref{Kind: kind, Namespace: "default", Name: "launcher"}
+
+	tracker.ExpectUpdate(vm, launcher, "41", "44")
+	fmt.Println(outcome(expectations.Classify(expectations.Update, nil)))
+	tracker.ObserveBookmark(kind, "default", "43")
+	fmt.Println("at 43:", tracker.Check(vm).State)
+	tracker.ObserveBookmark(kind, "", "44") // of a watch of all namespaces
+	fmt.Println("at 44:", tracker.Check(vm).State)
+
+	tracker.ExpectUpdate(vm, launcher, "44", "51")
+	tracker.Forget(vm)
+	fmt.Println("open writes:", tracker.Outstanding())
+	// Output:
+	// await it
+	// at 43: waiting
+	// at 44: satisfied
+	// open writes: 0
+}

@@ -159,6 +159,8 @@ func ExampleLease_MoveOutcome() {
 			return "the holder still runs the VMI, try again: " + o.Message
 		case handoff.ResultEnded:
 			return "the VMI has ended"
+		case handoff.ResultUnknown:
+			return "the target is fenced, and cannot be asked"
 		}
 		return string(o.Result)
 	}
@@ -168,6 +170,7 @@ func ExampleLease_MoveOutcome() {
 		after(prepared, handoff.Event{Kind: handoff.Cancel, Tag: "migration-uid", Message: "the drain was canceled"}),
 		after(moving, handoff.Event{Kind: handoff.Revert, Node: "node-a", Message: "connection lost"}),
 		after(moving, handoff.Event{Kind: handoff.TakeOver, Node: "node-b"}),
+		after(moving, handoff.Event{Kind: handoff.Stall, Node: "node-a"}, handoff.Event{Kind: handoff.Fence, Node: "node-b", Evidence: &handoff.Evidence{Kind: handoff.FenceConfirmed}}),
 		moving,
 	} {
 		if o, ended := lease.MoveOutcome("migration-uid"); ended {
@@ -180,6 +183,7 @@ func ExampleLease_MoveOutcome() {
 	// the holder still runs the VMI, try again: the drain was canceled
 	// the holder still runs the VMI, try again: connection lost
 	// the target runs the VMI
+	// the target is fenced, and cannot be asked
 	// not ended
 }
 
@@ -187,11 +191,30 @@ func ExampleLease_MoveOutcome() {
 func ExampleLease_Responsible() {
 	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.DefaultAcceptWithin})
 	preparing := after(started(), handoff.Event{Kind: handoff.Prepare, Node: "node-b", Tag: "migration-uid"})
-	for _, lease := range []handoff.Lease{offered, preparing, started()} {
+	stopping := after(started(), handoff.Event{Kind: handoff.Stop, Node: "node-a", Within: handoff.DefaultStopWithin})
+	for _, lease := range []handoff.Lease{offered, preparing, started(), stopping} {
 		fmt.Printf("%s - responsible: %s - overdue in an hour: %t\n", lease.State, lease.Responsible(), lease.Overdue(at.Add(time.Hour)))
 	}
 	// Output:
 	// Offered - responsible: node - overdue in an hour: true
 	// Preparing - responsible: target node - overdue in an hour: true
 	// Owned - responsible: node - overdue in an hour: false
+	// Releasing - responsible: node - overdue in an hour: true
+}
+
+// An agent has lost the answer to its patch. It reads the lease again: if it is the one that it sent, the patch was
+// stored, and its command is to be carried out.
+func ExampleLease_Equal() {
+	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a"})
+	sent := after(offered, handoff.Event{Kind: handoff.Accept, Node: "node-a"})
+	for _, read := range []handoff.Lease{offered, sent} {
+		if !read.Equal(sent) {
+			fmt.Println("not stored, try again")
+		} else if c, open := read.Command(handoff.CommandStart); open {
+			fmt.Println("stored:", c.ID)
+		}
+	}
+	// Output:
+	// not stored, try again
+	// stored: start/1
 }

@@ -55,3 +55,24 @@ func ExampleDecide() {
 	// Failed
 	// GuestNotFound - VirtualMachineInstance "guest" does not exist in this namespace
 }
+
+// When may a program try again to migrate a VMI whose last migrations have failed?
+func ExampleBackoff() {
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	failed := func(ended time.Time) *v1.VirtualMachineInstanceMigration {
+		return &v1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1.EvacuationMigrationAnnotation: "node-1"}},
+			Status: v1.VirtualMachineInstanceMigrationStatus{
+				Phase: v1.MigrationFailed,
+				PhaseTransitionTimestamps: []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+					{Phase: v1.MigrationFailed, PhaseTransitionTimestamp: metav1.NewTime(ended)},
+				},
+			},
+		}
+	}
+	pause := migration.Backoff{First: 20 * time.Second, Max: 5 * time.Minute}
+	until, failures := pause.Until([]*v1.VirtualMachineInstanceMigration{failed(at.Add(-time.Minute)), failed(at)})
+	fmt.Println(failures, "failures in a row, next at", until.Format(time.TimeOnly))
+	// Output:
+	// 2 failures in a row, next at 12:00:40
+}

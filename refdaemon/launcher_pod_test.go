@@ -248,7 +248,8 @@ func podGuest(t *testing.T, cmdline, devices string) *libvirtxml.Domain {
 <memballoon model='none'/>%s</devices></domain>`, podUID, cmdline, dir, dir, devices)); err != nil {
 		t.Fatal(err)
 	}
-	if err := domain.PutMetadata(def, domain.Metadata{Namespace: "ns", Name: "guest", UID: podUID, Epoch: 1}); err != nil {
+	m := domain.Metadata{Namespace: "ns", Name: "guest", UID: podUID, Epoch: 1}
+	if err := m.Put(def); err != nil {
 		t.Fatal(err)
 	}
 	return def

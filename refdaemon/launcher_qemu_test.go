@@ -74,7 +74,8 @@ func TestLauncher_RealGuest(t *testing.T) {
 		uid, image.Kernel, image.Initrd)); err != nil {
 		t.Fatal(err)
 	}
-	if err := domain.PutMetadata(def, domain.Metadata{Namespace: "ns", Name: "guest", UID: uid, Epoch: 3}); err != nil {
+	m := domain.Metadata{Namespace: "ns", Name: "guest", UID: uid, Epoch: 3}
+	if err := m.Put(def); err != nil {
 		t.Fatal(err)
 	}
 	apply := func(verb domain.Verb) {

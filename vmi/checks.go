@@ -55,6 +55,10 @@ var lastChecks = []check{
 	{"networks", specValid},
 }
 
+// evaluate runs the checks in order.
+//
+// It stops at the first one that blocks, as the others would report what follows from it: a claim that
+// does not exist has no DataVolume that imports, and a Pod that must not be created needs no name.
 func evaluate(s Snapshot, checks []check) []Check {
 	out := make([]Check, 0, len(checks))
 	for _, c := range checks {
@@ -138,6 +142,8 @@ func noTemporary(s Snapshot) *Wait {
 		return nil
 	}
 	object := podObject(all[0])
+	// It has done its work. While it exists the claims may be attached to its node, and a launcher Pod
+	// elsewhere would wait for the volumes to be detached, with an error that misleads.
 	if !firstConsumer(s) {
 		return &Wait{
 			Reason: v1.PodTerminatingReason, Message: object + " has completed and is not deleted yet", Object: object,
@@ -227,6 +233,7 @@ func nowhereElse(s Snapshot) *Wait {
 // earlierEnded waits for the Pods of deleted objects with the same name.
 func earlierEnded(s Snapshot) *Wait {
 	for _, p := range s.Earlier {
+		// A Pod that was never scheduled never ran a domain.
 		if p.Spec.NodeName == "" || PodDown(p) {
 			continue
 		}
@@ -243,6 +250,7 @@ func earlierEnded(s Snapshot) *Wait {
 func noMigration(s Snapshot) *Wait {
 	for _, m := range s.Migrations {
 		switch m.Status.Phase {
+		// In these phases a migration has no target Pod in which the domain could be.
 		case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationSucceeded, v1.MigrationFailed,
 			v1.MigrationWaitingForSync, v1.MigrationSynchronizing:
 			continue

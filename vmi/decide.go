@@ -27,6 +27,8 @@ func Decide(s Snapshot, now time.Time) Plan {
 	}
 	d.claim()
 	d.act()
+	// After the actions are chosen, as conditions report what blocks them; and before the Pod is
+	// synchronized, whose labels and annotations follow from the new status.
 	statusFields{d}.update()
 	if d.lost == nil {
 		launcherPod{d}.sync()
@@ -57,6 +59,8 @@ type decision struct {
 func newDecision(s Snapshot, now time.Time) *decision {
 	s.Config = s.Config.complete()
 	d := &decision{Snapshot: s, now: now, plan: Plan{VMI: s.VMI.DeepCopy()}}
+	// A lease that cannot be read may name any node. Whatever is done then could be the second domain,
+	// so nothing is: a human, or the writer of the lease, has to correct it.
 	lease, err := handoff.Of(s.VMI)
 	if err != nil {
 		d.misunderstood(ReasonInvalidLease, err.Error())
@@ -100,12 +104,15 @@ func (d *decision) act() {
 	switch {
 	case len(d.Unseen) > 0:
 		// Nothing may be created or deleted.
+	// A final VMI keeps its launcher Pod, with its log, until it is deleted. Deletion takes all.
 	case d.VMI.DeletionTimestamp != nil:
 		cleanup{d}.deletePods()
 	case d.VMI.IsFinal():
 		cleanup{d}.deleteUseless()
 	case d.pod != nil && creation{d}.displaced() == nil:
 		launcherPod{d}.maintain()
+	// Only a VMI that no node has ever been asked to run gets a Pod. One that has lost its Pod later may
+	// still run on its node: a second Pod would be offered to another, and run the domain twice.
 	case d.pod == nil && unprocessed(d.VMI) && d.unassigned():
 		creation{d}.start()
 	}

@@ -177,3 +177,22 @@ func ExampleInterfaces() {
 	// default eth0 10.0.0.2 domain
 	// <nil>
 }
+
+// Why has a VMI no launcher Pod? Checks run in order, and the first that blocks counts.
+func ExamplePlan_Blocked() {
+	g := exampleVMI()
+	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
+	plan := vmi.Decide(vmi.Snapshot{VMI: g}, exampleNow)
+	if w := plan.Blocked(); w != nil {
+		fmt.Println(w.Reason, "-", w.By)
+	}
+	for _, e := range plan.Events {
+		fmt.Println(inWords(e))
+	}
+	// Output:
+	// FailedPvcNotFound - user
+	// warning=true FailedPvcNotFound
+}
+
+// inWords returns an event as a program would log it.
+func inWords(e vmi.Event) string { return fmt.Sprintf("warning=%t %s", e.Warning, e.Reason) }

@@ -58,6 +58,8 @@ func endOf(p *corev1.Pod) string {
 
 // retryAge is the age at which a Pod that ended may be replaced.
 func (h *plugging) retryAge(p *corev1.Pod) time.Duration {
+	// Nothing is counted or stored: the wait is derived from times that the objects have anyway, so a
+	// restarted controller, and another replica, come to the same time.
 	since := h.launcher.CreationTimestamp.Time
 	for _, claim := range claimsOf(p) {
 		if c := h.Storage.Claims[claim]; c != nil && c.CreationTimestamp.After(since) {
@@ -70,6 +72,8 @@ func (h *plugging) retryAge(p *corev1.Pod) time.Duration {
 // cleanUp deletes replaced attachments.
 func (h *plugging) cleanUp() {
 	h.leaving()
+	// The order matters: what vital finds depends on which Pods are kept already, newest first. Of two
+	// Pods that carry the same volume in use, the older one is superfluous.
 	keep := h.bridge()
 	if h.current != nil {
 		keep = append(keep, h.current)
@@ -126,6 +130,8 @@ func (h *plugging) vital(a *corev1.Pod, keep []*corev1.Pod) bool {
 		return false // it never ran
 	}
 	for volume, claim := range claimsOf(a) {
+		// A volume that is being unplugged is the dangerous one: the domain still writes to it. If its
+		// Pods went, the kubelet would unmount, or detach, a disk in use.
 		if using(h.VMI, volume) && (h.removed(volume, claim) || !slices.ContainsFunc(keep, func(k *corev1.Pod) bool {
 			return podRunning(k) && claimsOf(k)[volume] == claim
 		})) {
@@ -199,10 +205,14 @@ func mayRunIn(s Snapshot, owner *corev1.Pod) bool {
 	if s.Config.PodHoldsGuest && PodDown(owner) {
 		return false
 	}
+	// PodDown alone is not enough where the hypervisor is the node's: the domain is not in the Pod, and
+	// may outlive it. An unreadable lease proves nothing, so the Pods stay.
 	lease, err := handoff.Of(s.VMI)
 	if err != nil {
 		return true
 	}
+	// The lease and not the phase of the VMI: a phase may be overwritten by every user who can update the
+	// object, and a detached disk under a running domain is lost data.
 	node := owner.Spec.NodeName
 	// A stock node agent may be starting the offered VMI.
 	return lease.MayRun(node) || lease.State == handoff.Offered && lease.Holder == node

@@ -55,6 +55,9 @@ func hotplugPods(pods []*corev1.Pod, owner *corev1.Pod) (attachments, triggers [
 
 // choose returns the newest attachment that fits; a running one is preferred to one that may
 // never run.
+//
+// A Pod that was created later, by a pass with a stale cache or another replica, may carry the same
+// volumes: then one of them is surplus, and cleanUp deletes it.
 func (h *plugging) choose() *corev1.Pod {
 	var best *corev1.Pod
 	for _, a := range h.attachments {
@@ -73,6 +76,8 @@ func (h *plugging) fits(a *corev1.Pod) bool {
 	for i := range h.plugs {
 		p := &h.plugs[i]
 		claim, found := carried[p.volume]
+		// By claim and not by volume alone: a volume that names another claim now is another disk, and the
+		// Pod with the former one must not be taken for it.
 		if found && claim == p.claim {
 			left--
 		} else if p.state == plugReady {
@@ -92,6 +97,9 @@ func (h *plugging) attach() {
 	if len(ready) == 0 || h.obstructed(ready) || h.unlabelled() {
 		return
 	}
+	// Volumes of a Pod are immutable, so each further volume takes a new Pod with all of them, and
+	// then the former one is deleted. A user who adds ten volumes in a row would cause ten Pods of
+	// growing size; instead the newest one gets some time, and its successor brings all.
 	if newest := h.newest(); newest != nil {
 		if at := h.due(newest, h.batch); at != nil {
 			h.stalled(Wait{
@@ -133,6 +141,9 @@ func (h *plugging) wants(a *corev1.Pod) bool {
 // obstructed reports whether Pods that have ended or are terminating have the name of the
 // next one: the name is derived from the set of volumes.
 func (h *plugging) obstructed(ready []*plug) bool {
+	// Equal names follow from equal sets, which is what makes the creation safe to repeat: a second
+	// create with the same volumes conflicts instead of attaching them twice. The price is that a Pod
+	// that has ended has to be deleted before the next one.
 	set := make(map[string]string, len(ready))
 	for _, p := range ready {
 		set[p.volume] = p.claim
@@ -173,6 +184,7 @@ func (h *plugging) arriving(a *corev1.Pod) {
 		Message: podObject(a) + " is not running yet; it carries volumes " + strings.Join(slices.Sorted(maps.Keys(claimsOf(a))), ", "),
 		Object:  podObject(a), Until: "the Pod runs", Responsible: handoff.ByKubelet,
 	}
+	// Whoever reads the wait should look at the scheduler or the image, not at this controller.
 	if c := podCondition(a, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		w.Responsible, w.Message = handoff.ByScheduler, w.Message+": "+c.Message
 	} else if reason, message := pullFailure(a); reason != "" {

@@ -41,6 +41,8 @@ type plug struct {
 // plugsOf returns the volumes with a claim that the launcher Pod does not have by name,
 // utility volumes last.
 func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
+	// By name, as what the launcher Pod has under a name cannot be replaced while it runs. A changed
+	// claim of such a volume is a migration of volumes, and not a hotplug.
 	seen := map[string]bool{}
 	for i := range launcher.Spec.Volumes {
 		seen[launcher.Spec.Volumes[i].Name] = true
@@ -88,6 +90,8 @@ func (p *plug) admit(s Snapshot, utility bool) {
 	case claim.Status.Phase == corev1.ClaimLost:
 		p.hold(s.VMI, handoff.ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
 	default:
+		// The claim of a DataVolume exists, and may even be bound, before it has its content. A domain that
+		// got it now would see an empty disk.
 		if dv, name := s.Storage.importer(claim); name != "" {
 			p.admitFilled(s.VMI, dv, name)
 		} else if s.Storage.unbound(claim) {
@@ -132,6 +136,7 @@ func (p *plug) claimMissing(s Snapshot) {
 		Message: fmt.Sprintf("%s: %s does not exist; create it or correct the name", p.field, object),
 		Object:  object, Until: "the claim is created", Responsible: handoff.ByUser,
 	}
+	// A DataVolume creates its claim under its own name; until then the user has nothing to correct.
 	if dv := s.Storage.DataVolumes[p.claim]; dv != nil && dv.Status.Phase != cdiv1.Failed {
 		w.Responsible, w.Message = handoff.ByStorage, fmt.Sprintf("%s: DataVolume %s has not created its claim yet", p.field, p.claim)
 	}
@@ -144,6 +149,8 @@ func (s Storage) unbound(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Status.Phase != corev1.ClaimPending || s.Classes == nil {
 		return false
 	}
+	// A class that is unknown here is taken for one with immediate binding: then a claim that stays
+	// unbound waits alone. Taken for the other, it would hold up all volumes of the attachment Pod.
 	class := s.Classes[ptr.Deref(claim.Spec.StorageClassName, "")]
 	return class == nil || ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate
 }

@@ -36,6 +36,7 @@ func (d launcherPod) maintain() {
 // hotplug decides about hotplugged volumes.
 func (d launcherPod) hotplug() {
 	p := hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch)
+	// The status of volumes follows what is attached, whether or not this pass may act.
 	d.plugged = p.Plugged
 	if d.Failure != nil {
 		return
@@ -62,6 +63,7 @@ func (d launcherPod) sync() {
 	})
 	a.Unpaused = d.readinessGate()
 	if a.Labels != nil || a.Annotations != nil || a.Unpaused != nil {
+		// First: the handoff is stored after all actions, so a node that reads the Pod finds it complete.
 		d.plan.Actions = slices.Insert(d.plan.Actions, 0, a)
 	}
 }

@@ -76,6 +76,7 @@ func hotMemoryChange(vmi *v1.VirtualMachineInstance, ratio string) conditionChan
 		return change
 	}
 	given := has.GuestRequested
+	// A VMI that started before its agent recorded requests has the amount at boot only.
 	if given == nil {
 		given = has.GuestAtBoot
 	}
@@ -128,6 +129,8 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 		change.Remove = was != nil
 		return change
 	}
+	// True is not withdrawn by a verdict False, which only says that the change is not due yet: the
+	// migration that True has requested may have been created by now.
 	if was != nil && was.Status == corev1.ConditionTrue {
 		return change
 	}

@@ -39,6 +39,9 @@ func (d offer) lacksGuarantee() bool {
 // make offers the VMI to the node of its Pod: phase, lease, and the fields that stock
 // KubeVirt reads instead are stored in one write. The handoff of a migration target consists of
 // KubeVirt's fields alone, because no node of this cluster may start it.
+//
+// One write, because each half reads its own part of it: a crash between phase and lease would leave a
+// VMI that a stock agent starts and that no lease protects.
 func (d offer) make() error {
 	vmi, node := d.plan.VMI, d.pod.Spec.NodeName
 	if receiver(vmi) {

@@ -21,11 +21,16 @@ const askAgain = time.Minute
 
 // NeedsEvidence returns the unresponsive nodes for which Decide needs evidence that the domain
 // does not run there. The usual result is nil.
+//
+// Evidence costs a read of the API server or a question to a fencing agent, so it is gathered for these
+// nodes alone and not for every VMI in every pass. The answer only ever adds to a decision: without
+// evidence Decide waits, however long that takes.
 func (s Snapshot) NeedsEvidence() []string {
 	l, err := handoff.Of(s.VMI)
 	if err != nil {
 		return nil
 	}
+	// The two cases exclude each other: a VMI of a stock agent has no lease that could be Lost.
 	if node := doubted(l); s.silent(node) {
 		return []string{node}
 	}
@@ -47,6 +52,8 @@ func (s Snapshot) stockAgent(l handoff.Lease) bool {
 	if p := s.VMI.Status.Phase; p != v1.Scheduled && p != v1.Running {
 		return false
 	}
+	// Offered is in doubt because stock virt-handler starts the domain upon label and phase, without a
+	// write before it: whether it has done so is not visible until it reports.
 	switch l.State {
 	case handoff.Offered:
 		return l.Cause == handoff.CauseStock || s.Stock[l.Holder]
@@ -66,6 +73,8 @@ func doubted(l handoff.Lease) string {
 		return ""
 	case l.State == handoff.Lost:
 		return l.Holder
+	// The source is out of the question. Only the target can know whether the domain has arrived, so
+	// it is the target's silence that blocks.
 	case l.State == handoff.Fenced, l.State == handoff.Moving && l.Stalled:
 		return l.Target
 	}
@@ -88,6 +97,7 @@ func (d unresponsiveNode) decide() (bool, error) {
 	switch {
 	case d.stockAgent(d.lease):
 		return d.stockGone()
+	// Neither Lost nor fenced, whatever its state: see stockAgent. Its Pod's end fails it, elsewhere.
 	case l.Cause == handoff.CauseStock:
 		return false, nil
 	case l.State == handoff.Fenced && l.Target == "":
@@ -113,6 +123,8 @@ func (d unresponsiveNode) stockGone() (bool, error) {
 	}
 	why := fmt.Sprintf("node %s has been unresponsive since %s and does not run the VirtualMachineInstance: %s, %s",
 		node, d.Silent[node].UTC().Format(time.RFC3339), e.Kind, e.Detail)
+	// The lease is of this controller's making, and no node has accepted it. Released, it cannot be
+	// accepted by the agent should that return after all.
 	if d.lease.State == handoff.Offered && d.lease.Cause != handoff.CauseStock {
 		if err := d.step(handoff.Event{Kind: handoff.Release, Message: why}); err != nil {
 			return false, err
@@ -129,6 +141,8 @@ func (d unresponsiveNode) stockGone() (bool, error) {
 func (d unresponsiveNode) suspect() (bool, error) {
 	switch l := d.lease; l.State {
 	case handoff.Preparing, handoff.Prepared:
+		// A node that is busy with a migration may miss heartbeats. While the step has time left, the
+		// target, the migration controller and the source itself can still end it in order.
 		if l.Deadline != nil && !l.Overdue(d.now) {
 			d.requeue(l.Deadline.Time)
 			return false, nil
@@ -138,6 +152,8 @@ func (d unresponsiveNode) suspect() (bool, error) {
 			return false, err
 		}
 	case handoff.Owned, handoff.Moving, handoff.Arrived, handoff.Releasing:
+		// The source has said that it cannot know where the domain is. Its silence adds nothing to that,
+		// and Lost would hide that the target is to answer: see doubted.
 		if l.Stalled {
 			return false, nil
 		}
@@ -145,6 +161,8 @@ func (d unresponsiveNode) suspect() (bool, error) {
 		return false, nil
 	}
 	node := d.lease.Holder
+	// Lost takes nothing away from the holder, which may return and continue as before. But it has to
+	// store that first, so that from the deadline of Lost on evidence about it stays true.
 	if err := d.step(handoff.Event{Kind: handoff.Suspect, Node: node}); err != nil {
 		return false, err
 	}
@@ -169,6 +187,8 @@ func (d unresponsiveNode) judge(node string) error {
 	}
 	why := fmt.Sprintf("node %s does not run the VirtualMachineInstance: %s, %s", node, e.Kind, e.Detail)
 	switch err := d.step(handoff.Event{Kind: handoff.Fence, Node: node, Evidence: &e, Message: why}); {
+	// The holder may act for handoff.ActWithin after its last answer from the API server. Evidence
+	// from before that is no evidence: the domain could have been started since.
 	case errors.Is(err, handoff.ErrTooEarly):
 		d.requeue(d.now.Add(askAgain))
 		if l := d.lease.Deadline; l != nil {
@@ -178,6 +198,8 @@ func (d unresponsiveNode) judge(node string) error {
 	case err != nil:
 		return err
 	}
+	// The fenced node was the source of a migration. To give up now would release a VMI whose domain
+	// may run at the target; the target is asked first, and takes over or declines.
 	if d.next.Target != "" { // the domain may have arrived there
 		at := d.now.Add(askAgain)
 		if d.next.Deadline != nil {

@@ -47,6 +47,8 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 // stateClaims returns the backend storage claims that are not being deleted, the one in use
 // first: labeled claims, newest first, then the claim with the legacy name.
 func stateClaims(s Snapshot) []*corev1.PersistentVolumeClaim {
+	// There can be several: a migration to other storage creates the next one beside the one in use,
+	// and a restored backup may be labeled by hand. The newest is what the last of them meant.
 	claims := labelledClaims(s, false)
 	old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]
 	if old != nil && old.DeletionTimestamp == nil && !slices.Contains(claims, old) {
@@ -84,6 +86,7 @@ func stateClaim(s Snapshot, class string) (*Wait, *Action) {
 	switch {
 	case !needed:
 		return nil, forgetState(s.VMI, claims)
+	// Used, not repaired: a claim of the wrong class or size has the guest's keys in it.
 	case len(claims) > 0:
 		return stateReady(s, claims[0], field), nil
 	}

@@ -45,6 +45,7 @@ func StateClaimName(vmi *v1.VirtualMachineInstance) string {
 	} else if len(vmi.OwnerReferences) > 0 {
 		uid = vmi.OwnerReferences[0].UID
 	}
+	// With "state" in it, so that no other name that is derived from the same UID is ever equal.
 	sum := sha256.Sum256([]byte("state\x00" + uid))
 	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:stateHashSize]
 	return stateLabel + "-" + vmi.Name + "-" + hash
@@ -100,6 +101,7 @@ func stateNameFree(s Snapshot, name string) *Wait {
 		return w
 	}
 	c := s.Storage.Claims[name]
+	// A claim may have the label under any name: users restore state from backups that way.
 	if ending := labelledClaims(s, true); len(ending) > 0 {
 		c = ending[0]
 	} else if old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]; c == nil {

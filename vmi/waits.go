@@ -22,6 +22,11 @@ const ReasonWaitingForCache = "WaitingForCache"
 type waits struct{ *decision }
 
 // collect collects the waits.
+//
+// They are collected from the plan and not from the snapshot alone: what an action of this pass removes
+// is not waited for any more. The first wait is the one that conditions and metrics show, so what blocks
+// comes before what merely takes time, and this controller's own obstacles come first of all: as long as
+// the cache does not show its writes, the rest may be out of date.
 func (d waits) collect() {
 	ended := d.plan.VMI.IsFinal()
 	if ended {
@@ -36,6 +41,7 @@ func (d waits) collect() {
 	}
 	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
+		// Only without a check that blocks: that one explains why there is no Pod better.
 	} else if w := creation(d).displaced(); w != nil {
 		d.wait(*w)
 	}
@@ -43,6 +49,8 @@ func (d waits) collect() {
 	switch {
 	case d.VMI.DeletionTimestamp != nil || ended:
 		d.forEnd()
+	// Without a Pod, with one, at the end: what is missing is asked for in the order in which the life of
+	// a VMI runs, and nothing is reported that a later step would wait for.
 	case d.pod == nil:
 		d.forPod()
 	default:
@@ -87,6 +95,7 @@ func (d waits) forEnd() {
 		d.wait(Wait{Reason: v1.PodTerminatingReason, Object: podObject(p), Responsible: handoff.ByKubelet,
 			Message: podObject(p) + " is not deleted yet", Until: "the Pod is deleted"})
 	}
+	// Last: a finalizer of another program may wait for the Pods above, and goes with them.
 	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
 	if len(foreign) > 0 {
 		d.wait(Wait{Reason: "Finalizers", Object: vmiObject(d.VMI), Responsible: handoff.ByUser,
@@ -97,6 +106,7 @@ func (d waits) forEnd() {
 // forPod adds what a VMI without a Pod waits for, unless something blocks it.
 func (d waits) forPod() {
 	switch {
+	// Whatever blocks the creation of the Pod is listed already.
 	case len(d.plan.Waits) > 0:
 	case d.lease.Switching():
 		d.wait(Wait{Reason: "GuestMoving", Object: "Node " + d.lease.Target, Responsible: handoff.ByNode,

@@ -3,6 +3,7 @@
 package convert_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
@@ -61,15 +63,33 @@ func ExampleConvert() {
 	// spec.domain.devices.disks[0].disk.bus - Unsupported value: "ide" - use virtio, sata, scsi or usb
 }
 
-// A custom pass runs after the standard ones.
+// A custom pass runs after the standard ones. It rejects what it cannot convert with the field and a remedy.
 func ExampleConvertWith() {
 	owner := convert.Pass{Name: "owner", Apply: func(c *convert.Conversion) error {
-		c.Domain.Description = "belongs to " + c.VMI.Namespace
+		const field = "metadata.annotations[example.com/owner]"
+		name, has := c.VMI.Annotations["example.com/owner"]
+		switch {
+		case name == "" && has:
+			return c.Invalid(field, "Required value", "name the team that owns the VMI")
+		case strings.Contains(name, ","):
+			return c.Unsupported(field, "name one team only")
+		}
+		c.Domain.Description = "belongs to " + cmp.Or(name, c.VMI.Namespace)
 		return nil
 	}}
-	d, err := convert.ConvertWith(exampleVMI(), exampleFacts(), append(convert.Passes(), owner))
-	fmt.Println(d.Description, err)
-	// Output: belongs to default <nil>
+	for _, name := range []string{"blue", "blue,green"} {
+		vmi := exampleVMI()
+		vmi.Annotations = map[string]string{"example.com/owner": name}
+		d, err := convert.ConvertWith(vmi, exampleFacts(), append(convert.Passes(), owner))
+		if err != nil {
+			fmt.Println(errors.Is(err, domain.ErrUnsupported), err)
+			return
+		}
+		fmt.Println(d.Description)
+	}
+	// Output:
+	// belongs to blue
+	// true VirtualMachineInstance default/web: metadata.annotations[example.com/owner]: is not supported yet (name one team only)
 }
 
 // The channels of a domain, and the files in the directory of its VMI, have fixed names, by which programs

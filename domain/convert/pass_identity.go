@@ -39,7 +39,7 @@ func identity(c *Conversion) error {
 	}
 	d.Devices.Emulator = c.Facts.Emulator
 	m := domain.Metadata{Namespace: c.VMI.Namespace, Name: c.VMI.Name, UID: c.VMI.UID, Epoch: c.Facts.Epoch}
-	if err := domain.PutMetadata(d, m); err != nil {
+	if err := m.Put(d); err != nil {
 		return &Error{Object: c.object(), Field: "metadata", Reason: "cannot be stored in the metadata of the domain",
 			Remedy: "use names without characters that XML forbids", Err: err}
 	}

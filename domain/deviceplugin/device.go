@@ -21,8 +21,8 @@ const (
 	DefaultSlots = 1000
 	// maxSlots is the maximum number of slots: the kubelet receives all of them in one message.
 	maxSlots = 100_000
-	// DefaultPermissions let a container read and write the device, but not create device nodes.
-	DefaultPermissions = "rw"
+	// defaultPermissions let a container read and write the device, but not create device nodes.
+	defaultPermissions = "rw"
 )
 
 // Device is a set of device nodes that a plugin offers as one resource.
@@ -36,7 +36,7 @@ type Device struct {
 	// DefaultSlots.
 	Slots int
 	// Permissions are those of the container's device cgroup: some of r, w and m. Defaults to
-	// DefaultPermissions.
+	// "rw".
 	Permissions string
 	// Open makes the plugin open each node once before it allocates the device: the first open
 	// makes the kernel load the module, which a container cannot trigger.
@@ -73,7 +73,7 @@ func (d Device) withDefaults() Device {
 		d.Slots = DefaultSlots
 	}
 	if d.Permissions == "" {
-		d.Permissions = DefaultPermissions
+		d.Permissions = defaultPermissions
 	}
 	return d
 }

@@ -81,6 +81,8 @@ func Compare(desired, lastApplied, live *libvirtxml.Domain) ([]Difference, error
 	}
 	// Only one of the domains was parsed from XML. Encode and parse the others as well, so that
 	// empty elements and alternative spellings make no difference.
+	// The first comparison works on the values as they are, which is cheap, and enough for almost every
+	// pass: nothing differs. What was only found between desired and lastApplied may be an artefact.
 	want, err := through(desired)
 	if err != nil {
 		return nil, err
@@ -95,6 +97,8 @@ func Compare(desired, lastApplied, live *libvirtxml.Domain) ([]Difference, error
 // compare implements Compare for domains of the same guest.
 func compare(want, last, live *libvirtxml.Domain) *comparison {
 	c := &comparison{name: want.Name, want: want, last: last, live: live}
+	// The order of these calls is the order of the result for differences of equal turn: what makes
+	// it another machine comes first, as a user who reads one line only should read that one.
 	c.machine()
 	w := c.walk("")
 	w.compare(ruleTree, tripleOf(want, last, live))
@@ -104,6 +108,8 @@ func compare(want, last, live *libvirtxml.Domain) *comparison {
 	c.disks()
 	c.interfaces()
 	c.hostDevices()
+	// Detach before attach: a device that was renamed in the spec is one to detach and one to attach,
+	// and the new one may claim the target name or the PCI port of the old one.
 	slices.SortStableFunc(c.found, func(a, b Difference) int { return cmp.Compare(a.turn(), b.turn()) })
 	return c
 }
@@ -132,14 +138,18 @@ func Stamp(d *libvirtxml.Domain) error {
 	if !ours {
 		return fmt.Errorf("domain %s has no virtloom metadata: %w", d.Name, domain.ErrInvalid)
 	}
+	// Without its own metadata: the stamp would contain the previous stamp, and that the one before,
+	// and the definition would double with each change.
 	bare := *d
 	bare.Metadata = nil
 	s, err := bare.Marshal()
 	if err != nil {
 		return fmt.Errorf("domain %s: %w", d.Name, err)
 	}
+	// The definition is stored in the domain rather than beside it: it migrates with the domain, and
+	// cannot be older or newer than what it describes, whatever crashes in between.
 	m.LastApplied = s
-	return domain.PutMetadata(d, m)
+	return m.Put(d)
 }
 
 // LastApplied returns the domain that [Stamp] stored, nil if there is none.
@@ -209,6 +219,8 @@ func (c *comparison) number(class Class, field string, want, have uint, reason s
 
 // operate sets the operation that resolves a difference.
 func (c *comparison) operate(d *Difference, verb domain.Verb, dev domain.Device) {
+	// Operations are addressed by name of the domain and alias of the device. Between Compare and
+	// Apply the domain may change, so Apply has to succeed if the result is there already.
 	d.Operation = &domain.Operation{Verb: verb, Domain: c.name, Device: dev}
 }
 

@@ -33,6 +33,11 @@ func (n *node) at(path string) *node {
 }
 
 // disks compares disks, matched by alias, else by serial number.
+//
+// Disks, interfaces and host devices are matched before they are compared, in contrast to all other
+// lists: they can be hotplugged, so their number and order differ legitimately, and a position or a
+// target name says nothing about which one it is. The alias comes from the name in the spec, and
+// survives everything that libvirt does to a domain.
 func (c *comparison) disks() {
 	used := make([]bool, len(c.runs.Disks))
 	for i := range c.wanted.Disks {
@@ -48,6 +53,8 @@ func (c *comparison) disks() {
 	}
 	for j := range c.runs.Disks {
 		h := &c.runs.Disks[j]
+		// A disk without our alias was attached by hand, as a drive for a rescue image is.
+		// It is not in the spec and never will be, so it is not detached.
 		if xmlspec.NameOf(h.Alias) != "" && !used[j] {
 			c.missing(fieldOf("disks", h.Alias), c.pluggable(h), domain.DetachDevice, h)
 		}
@@ -64,6 +71,9 @@ func findDisk(in []libvirtxml.DomainDisk, w *libvirtxml.DomainDisk) int {
 		if w.Alias != nil && in[i].Alias != nil && in[i].Alias.Name == w.Alias.Name {
 			return i
 		}
+		// A disk that was attached by hand, or by another version with other aliases, is recognized by
+		// its serial number, lest the same volume be attached twice. A disk with an alias of ours is
+		// another disk of the spec, even if a user gave two disks one serial number.
 		if w.Serial != "" && in[i].Serial == w.Serial && xmlspec.NameOf(in[i].Alias) == "" {
 			bySerial = i
 		}
@@ -92,6 +102,8 @@ func (c *comparison) attachable(d *libvirtxml.DomainDisk) *libvirtxml.DomainDisk
 	if d.Driver == nil {
 		return d
 	}
+	// The spec may ask for more I/O threads than the domain was started with, and they cannot be
+	// added while it runs. A disk without a thread of its own works, a refused one does not.
 	there := c.live.IOThreads
 	fits := d.Driver.IOThread == nil || *d.Driver.IOThread <= there
 	if t := d.Driver.IOThreads; t != nil {
@@ -102,6 +114,7 @@ func (c *comparison) attachable(d *libvirtxml.DomainDisk) *libvirtxml.DomainDisk
 	if fits {
 		return d
 	}
+	// Copies, as the desired domain is the caller's, and is compared with again.
 	out, driver := *d, *d.Driver
 	driver.IOThread, driver.IOThreads = nil, nil
 	out.Driver = &driver
@@ -123,6 +136,8 @@ func (c *comparison) missing(field string, live bool, verb domain.Verb, dev doma
 
 // disk compares both sides of one disk.
 func (c *comparison) disk(field string, w, h *libvirtxml.DomainDisk) {
+	// A disk that is not in last was hotplugged since the stamp was written, or the stamp was lost;
+	// only in the first case is it known what was asked for, and it is compared in full.
 	last := find(c.had.Disks, w.Alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias })
 	c.source(field, w, h)
 	k := c.walk(field)
@@ -135,6 +150,8 @@ func (c *comparison) disk(field string, w, h *libvirtxml.DomainDisk) {
 			return w.Target != nil && h.Target != nil && w.Target.Bus != h.Target.Bus
 		case w.Device == "cdrom": // a drive keeps its initial settings
 			part, _, _ := strings.Cut(path, ".")
+			// Changing the medium is all that libvirt allows for a drive; source handles that. Cache mode
+			// and format follow the medium, and differences in them could never be resolved.
 			return part == "Driver" || part == "Source" || part == "BackingStore" || part == "ReadOnly"
 		case path == "Device": // disk is the default
 			return deviceKind(w) == deviceKind(h)
@@ -142,6 +159,8 @@ func (c *comparison) disk(field string, w, h *libvirtxml.DomainDisk) {
 		return false
 	}
 	k.compare(diskRules, tripleOf(w, last, h))
+	// convert.LayoutOf knows addresses of devices of the spec only. The desired address of a disk
+	// that was matched by its serial number is a free one, and differs without a reason.
 	if xmlspec.NameOf(h.Alias) != "" { // a layout has no other disks
 		c.address(field, w.Address, h.Address)
 	}
@@ -167,6 +186,9 @@ func find[T any](list []T, a *libvirtxml.DomainAlias, aliasOf func(*T) *libvirtx
 // cpusChange reports whether the desired CPUs have changed: queues follow them and are not reported
 // then.
 func (c *comparison) cpusChange() bool {
+	// Multiqueue devices get one queue per CPU when they are created. After CPUs were hotplugged the
+	// desired domain has more queues on every device; these come with the next boot by themselves,
+	// and one difference for each device would hide the ones that a user has made.
 	return c.last == nil || c.last.VCPU == nil || c.want.VCPU == nil || xmlspec.PluggedCPUs(c.last.VCPU) != xmlspec.PluggedCPUs(c.want.VCPU)
 }
 
@@ -174,6 +196,8 @@ func (c *comparison) cpusChange() bool {
 func (c *comparison) address(field string, w, h *libvirtxml.DomainAddress) {
 	want, ok := convert.PlaceOf(w)
 	have, known := convert.PlaceOf(h)
+	// An address that only one side has was assigned by libvirt, and is not an address that was
+	// asked for.
 	if ok && known && want != have {
 		c.add(NextBoot, field+".pciAddress", want.String(), have.String(), seenByGuest)
 	}
@@ -246,6 +270,7 @@ func (c *comparison) networkCard(field string, w, h *libvirtxml.DomainInterface)
 		changed.Link = &libvirtxml.DomainInterfaceLink{State: want}
 		c.operate(c.add(Live, field+".state", want, have, "the link state can be changed"), domain.UpdateDevice, &changed)
 	}
+	// Both operations may be needed, and the second must not undo the first: changed accumulates.
 	if want, have := bridgeOf(w), bridgeOf(h); want != have && want != "" && have != "" {
 		changed.Source = w.Source
 		c.operate(c.add(Live, field+".network", want, have, "the interface can be attached to another bridge"), domain.UpdateDevice, &changed)

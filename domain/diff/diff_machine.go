@@ -47,6 +47,7 @@ func (c *comparison) cpus() {
 		c.plugCPUs(field+"sockets", want, have)
 	case want < have:
 		c.number(NextBoot, field+"sockets", want, have, "CPUs cannot be removed from a running guest")
+	// Where the maxima differ, the first difference above says already what a boot will bring.
 	case want > have && w.Value == h.Value:
 		c.number(NextBoot, field+"sockets", want, have, "the maximum number of CPUs of the running guest is exceeded")
 	}
@@ -54,6 +55,8 @@ func (c *comparison) cpus() {
 
 // plugCPUs records hotplugged CPUs within the maximum.
 func (c *comparison) plugCPUs(field string, want, have uint) {
+	// A migration renders a new Pod with the new number of CPUs, for which the kubelet allocates
+	// dedicated ones. That is the only way to get more of them.
 	if !c.pinned(want) {
 		c.number(NeedsMigration, field, want, have, "dedicated CPUs cannot be allocated to a running guest")
 		return

@@ -23,6 +23,9 @@ const (
 // memory compares the size of memory. Boot memory is fixed; a single virtio memory device provides
 // the rest, up to the maximum, and its requested size is what the guest shall have beyond boot
 // memory.
+//
+// Memory is not compared through the rule table, as one number of the spec is spread over four of a
+// domain: the boot memory, the size and the requested size of a virtio-mem device, and the maximum.
 func (c *comparison) memory() {
 	const field = fieldDomain + "memory.guest"
 	if c.want.Memory == nil || c.live.Memory == nil {
@@ -31,6 +34,8 @@ func (c *comparison) memory() {
 	want := xmlspec.BytesOf(c.want.Memory.Value, c.want.Memory.Unit)
 	m := memoryInUse(c.live)
 	have := m.boot + m.requested
+	// QEMU rounds boot memory up, and a device can be resized by whole blocks only. A rest below one
+	// block is what rounding left, and an operation for it would be repeated in every pass.
 	if want <= have && have-want < max(memoryRounding, c.blockIf(m.device)) {
 		return
 	}
@@ -40,6 +45,8 @@ func (c *comparison) memory() {
 		return
 	}
 	d := c.add(Live, field, text(want), text(have), "memory can be hotplugged")
+	// The device is made as large as the guest may ever become, with what is wanted now as its
+	// requested size: a second device would need another slot, and could not be removed.
 	if m.device == nil {
 		c.operate(d, domain.AttachDevice, newMemory(m.limit-m.boot, want-m.boot, c.block()))
 		return
@@ -104,6 +111,8 @@ func memoryInUse(d *libvirtxml.Domain) memoryUse {
 			continue
 		}
 		size := xmlspec.BytesOf(dev.Target.Size.Value, dev.Target.Size.Unit)
+		// libvirt's <memory> is the sum of boot memory and devices, in the definition and in the live
+		// domain alike. min guards against a hypervisor that reports less.
 		m.boot -= min(m.boot, size) // the memory of a domain includes memory devices
 		switch {
 		case dev.Model == string(domain.VirtioMem) && dev.Target.Requested != nil:
@@ -115,6 +124,8 @@ func memoryInUse(d *libvirtxml.Domain) memoryUse {
 			m.device = dev
 		}
 	}
+	// Cells are exact where <memory> was rounded. A domain without cells was started without memory
+	// hotplug, whatever maximum it reports, so its limit remains 0.
 	if cells := cellsOf(d); cells > 0 {
 		m.boot = cells
 		if d.MaximumMemory != nil {

@@ -49,6 +49,11 @@ const (
 // nothing is the rule for parts that are not compared.
 var nothing = rule{}
 
+// boots is for values that the hypervisor rewrites or completes, or that no reader sees: only a change of
+// the spec counts. shown is for values that a hypervisor keeps as they were requested: the running
+// domain counts, so a change made by hand is found as well. strict differs from shown in that an unset
+// value means something, such as "not read-only". moves is for properties of the process which the
+// guest cannot see.
 func boots(field string) rule { return rule{class: NextBoot, field: field, reason: fixedAtStart} }
 func shown(field string) rule {
 	return rule{class: NextBoot, field: field, reason: seenByGuest, live: true}
@@ -61,6 +66,11 @@ func moves(field string) rule {
 // ruleTable maps paths in a libvirtxml.Domain to rules. A rule applies to everything below its path
 // that has no rule of its own. A part without any rule, because libvirtxml added it, is compared
 // with last and counts from the next boot on.
+//
+// The table errs on the side of NextBoot: a part that is wrongly held for fixed costs a reboot, one
+// that is wrongly held for changeable an operation that fails in every pass. A path that libvirtxml
+// renames is an error of every Compare, and of the tests of this package, rather than a part that is
+// silently not compared.
 var ruleTable = map[string]rule{
 	"":         {class: NextBoot, reason: fixedAtStart},
 	"ID":       nothing,
@@ -211,6 +221,8 @@ func compileRules(table map[string]rule) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
+		// find gave new nodes the rule of their parent. As shorter paths come first, that of a parent is
+		// final by now, and this overrides it for the node alone and what will be created below.
 		at.rule, at.own = table[path], ownLists[path]
 	}
 	root.finish()
@@ -244,6 +256,8 @@ func (n *node) find(path string) (*node, error) {
 // finish computes the flags of the node from those below.
 func (n *node) finish() {
 	n.live, n.exact = n.rule.live, n.rule.exact
+	// One node stands for all fields without rules of their own. It has no nodes below, so child
+	// returns it for everything beneath, without a node for each of libvirt's thousands of fields.
 	n.rest = &node{rule: n.rule, live: n.rule.live, exact: n.rule.exact}
 	for _, next := range n.below {
 		if next != nil {

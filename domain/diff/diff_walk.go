@@ -21,6 +21,10 @@ type triple struct{ want, last, live reflect.Value }
 
 // walk compares one part of the three domains with everything below it. It keeps the path as Go
 // fields, which become text for differences only.
+//
+// The walk goes along the Go types of libvirtxml instead of a list of fields, so that a field that a
+// new version of it adds is compared from then on. It is the hot path of every pass over
+// every VMI: most parts are left out by cannotDiffer before anything is allocated for them.
 type walk struct {
 	c *comparison
 	// device is the field of the device the part belongs to, empty for other parts.
@@ -90,6 +94,9 @@ func (w *walk) cannotDiffer(n *node, v triple) bool {
 	if !known && !n.live && !w.plugged {
 		return true
 	}
+	// What is unset in the desired domain was never asked for: whatever the running one has there is
+	// an addition of the hypervisor. Two cases remain: the value was asked for before, that is, it is
+	// set in last, or the rule says that unset is a value.
 	return v.want.IsZero() && (!known || v.last.IsZero()) && (!n.exact || !v.live.IsValid() || v.live.IsZero())
 }
 
@@ -97,6 +104,7 @@ func (w *walk) cannotDiffer(n *node, v triple) bool {
 // so that differences are reported for its parts; if the other one is empty, its presence is the
 // difference.
 func (w *walk) pointers(n *node, v triple) {
+	// <driver/> and no driver are the same to libvirt, but not to Go.
 	before := len(w.c.found)
 	elem := func(p reflect.Value) reflect.Value {
 		switch {
@@ -112,6 +120,7 @@ func (w *walk) pointers(n *node, v triple) {
 		return
 	}
 	w.compare(n, triple{elem(v.want), elem(v.last), elem(v.live)})
+	// A difference in the parts says more than "present" and "absent" would.
 	if len(w.c.found) > before {
 		return
 	}
@@ -146,6 +155,7 @@ func (w *walk) slices(n *node, v triple) {
 		if keyOf(part.want) == ignored {
 			continue
 		}
+		// libvirt adds it to a definition that does not name it.
 		if last.missing(i) && keyOf(part.want) == rootBus {
 			continue
 		}
@@ -153,12 +163,16 @@ func (w *walk) slices(n *node, v triple) {
 			w.differ(n, true, "present", "absent")
 			continue
 		}
+		// Where last counts, an element that only the running domain lacks has been dropped or merged
+		// by the hypervisor, which is its own affair.
 		if n.rule.live && live.missing(i) {
 			w.differ(n, false, "present", "absent")
 			continue
 		}
 		w.compare(n, part)
 	}
+	// Only last is asked for elements that are no longer wanted: the running domain has devices that
+	// libvirt adds, such as controllers and the balloon.
 	if last.left > 0 {
 		w.differ(n, true, "absent", "present")
 	}
@@ -187,6 +201,8 @@ func (w *walk) pair(want, other reflect.Value) pairing {
 	if !other.IsValid() {
 		return p
 	}
+	// Each element of the other list serves once: of two equal ones that were asked for, one may be
+	// missing, and that is a difference.
 	p.at = make([]int, want.Len())
 	keys, used := make([]string, other.Len()), make([]bool, other.Len())
 	for j := range keys {
@@ -195,6 +211,8 @@ func (w *walk) pair(want, other reflect.Value) pairing {
 	for i := range p.at {
 		p.at[i] = -1
 		key := keyOf(want.Index(i))
+		// Lists are short, and equal keys, such as the empty one, must pair in order: a map would
+		// not help.
 		for j := range used {
 			if !used[j] && keys[j] == key {
 				p.at[i], used[j] = j, true
@@ -251,6 +269,8 @@ func (w *walk) leaves(n *node, v triple) {
 		if !n.rule.same(v.want, v.live) {
 			w.differ(n, false, fmt.Sprint(v.want.Interface()), fmt.Sprint(v.live.Interface()))
 		}
+	// The rest is about what was asked for, then and now. Without a stamp nothing is known about
+	// then, and guessing would report the hypervisor's additions.
 	case n.rule.live || !v.last.IsValid() || n.rule.same(v.want, v.last):
 	case v.live.IsValid() && !v.want.IsZero() && n.rule.same(v.want, v.live):
 		// The running domain matches already, as after a migration.
@@ -282,11 +302,13 @@ func (w *walk) differ(n *node, wish bool, want, have string) {
 		return
 	}
 	field := w.field(n.rule.field)
+	// Many elements may map to one field of the spec. The first one is reported.
 	for i := range w.c.found {
 		if w.c.found[i].Class == n.rule.class && w.c.found[i].Field == field {
 			return
 		}
 	}
+	// Compare decides by this whether the second, expensive comparison is needed.
 	w.c.byWish = w.c.byWish || wish
 	w.c.add(n.rule.class, field, want, have, n.rule.reason)
 }

@@ -81,3 +81,44 @@ func ExampleCompare() {
 	// spec.domain.devices.disks[data] Live AttachDevice <nil>
 	// 0 differences <nil>
 }
+
+// when returns when a user gets what has been changed in a VMI.
+func when(c diff.Class) string {
+	switch c {
+	case diff.Live:
+		return "now"
+	case diff.NeedsMigration:
+		return "with the next live migration"
+	case diff.NextBoot:
+		return "when the guest is shut down and started again"
+	case diff.NeedsRecreation:
+		return "never; it would be another machine"
+	}
+	return "unknown"
+}
+
+// A VMI is changed in two ways while its domain runs.
+func ExampleClass() {
+	live, err := domainWith("root")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	desired, err := domainWith("root", "data")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	desired.OS.Type.Machine = "pc-q35-rhel9.6.0"
+	differences, err := diff.Compare(desired, live, live)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, d := range differences {
+		fmt.Println(d.Field, "-", when(d.Class))
+	}
+	// Output:
+	// spec.domain.machine.type - never; it would be another machine
+	// spec.domain.devices.disks[data] - now
+}

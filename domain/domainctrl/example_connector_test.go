@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +19,7 @@ import (
 	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/memory"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 func connectorVMI() *v1.VirtualMachineInstance {
@@ -99,4 +101,21 @@ func ExampleConnector() {
 	// the Pod of default/web does not run: not ready true
 	// 1 default_web <nil>
 	// 1 default_db <nil>
+}
+
+// A user's request for a running VMI, such as to pause it, goes through the agent, which serializes it with its own passes.
+func ExampleReconciler_Request() {
+	agent := &domainctrl.Reconciler{NodeName: "node-1"} // not started yet
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := agent.Request(ctx, types.NamespacedName{Namespace: "default", Name: "web"}, plan.Request{Verb: plan.RequestPause})
+	switch {
+	case err == nil:
+		fmt.Println("paused")
+	case errors.Is(err, domain.ErrInvalidState):
+		fmt.Println("not now:", err)
+	case errors.Is(err, domain.ErrTimeout):
+		fmt.Println("it may still be paused")
+	}
+	// Output: not now: domainctrl: pause default/web: the controller has not started: invalid state for the operation
 }

@@ -108,7 +108,7 @@ func forgedDomain(t *testing.T, p *pair) {
 	p.offer(t, victim, p.a)
 	p.runsOn(t, victim, p.a)
 	def := minimal(domain.Name(p.ns, "mine"))
-	domainfixture.Must(t, domain.PutMetadata(def, domain.Metadata{Namespace: p.ns, Name: "mine", UID: victim.UID, Epoch: 1}))
+	domainfixture.Must(t, domain.Metadata{Namespace: p.ns, Name: "mine", UID: victim.UID, Epoch: 1}.Put(def))
 	domainfixture.Must(t, p.a.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}))
 	mine := &v1.VirtualMachineInstance{}
 	mine.Namespace, mine.Name = p.ns, "mine"

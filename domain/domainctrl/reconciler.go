@@ -37,12 +37,12 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// DefaultWorkers is the number of concurrent passes, not counting those that their worker has left
+// defaultWorkers is the number of concurrent passes, not counting those that their worker has left
 // after LaneAfter.
-const DefaultWorkers = 10
+const defaultWorkers = 10
 
-// DefaultLaneAfter is how long a worker waits for a pass.
-const DefaultLaneAfter = time.Second
+// defaultLaneAfter is how long a worker waits for a pass.
+const defaultLaneAfter = time.Second
 
 // DefaultCallTimeout bounds one call to the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
@@ -50,12 +50,12 @@ const DefaultCallTimeout = 30 * time.Second
 // DefaultProgressEvery is the least time between two stored progresses of a migration.
 const DefaultProgressEvery = 5 * time.Second
 
-// DefaultCloseAfter is how long the passage of a migration stays open after the guest has arrived:
+// defaultCloseAfter is how long the passage of a migration stays open after the guest has arrived:
 // longer than a source's hypervisor waits for an answer over a broken link.
-const DefaultCloseAfter = time.Minute
+const defaultCloseAfter = time.Minute
 
-// DefaultResync is the interval of passes over everything on the node without a cause.
-const DefaultResync = 2 * time.Minute
+// defaultResync is the interval of passes over everything on the node without a cause.
+const defaultResync = 2 * time.Minute
 
 // lockWithin is how long an agent waits for another one to end: less than a controller waits for
 // its sources to start.
@@ -90,10 +90,10 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
-	// Workers defaults to DefaultWorkers, CallTimeout to DefaultCallTimeout.
+	// Workers defaults to 10, CallTimeout to DefaultCallTimeout.
 	Workers     int
 	CallTimeout time.Duration
-	// Resync defaults to DefaultResync.
+	// Resync defaults to 2 minutes.
 	Resync time.Duration
 	// ProgressEvery is the least time between two stored progresses of a migration
 	// ([status.MigrationProgress]). Defaults to DefaultProgressEvery.
@@ -105,13 +105,13 @@ type Reconciler struct {
 	// be longer than both together.
 	DrainWithin time.Duration
 	// CloseAfter is how long the passage of a migration stays open at its target after the guest
-	// has arrived. Defaults to DefaultCloseAfter.
+	// has arrived. Defaults to a minute.
 	CloseAfter time.Duration
 	// OnStep is called with the steps of migrations, and can delay them: for tests, and for
 	// tracing. Nil is no call.
 	OnStep StepFunc
 	// LaneAfter is how long a worker waits for the pass over a VMI before it serves the next one,
-	// while the pass continues beside the workers. Defaults to DefaultLaneAfter.
+	// while the pass continues beside the workers. Defaults to a second.
 	LaneAfter time.Duration
 
 	drained      chan struct{} // closed when the migrations have ended with the manager
@@ -230,14 +230,14 @@ func (r *Reconciler) complete() error {
 		r.Clock = clock.RealClock{}
 	}
 	if r.Workers == 0 {
-		r.Workers = DefaultWorkers
+		r.Workers = defaultWorkers
 	}
 	for _, o := range []struct {
 		is        *time.Duration
 		otherwise time.Duration
 	}{
-		{&r.CallTimeout, DefaultCallTimeout}, {&r.Resync, DefaultResync}, {&r.LaneAfter, DefaultLaneAfter},
-		{&r.ProgressEvery, DefaultProgressEvery}, {&r.CloseAfter, DefaultCloseAfter}, {&r.DrainWithin, DefaultDrainWithin},
+		{&r.CallTimeout, DefaultCallTimeout}, {&r.Resync, defaultResync}, {&r.LaneAfter, defaultLaneAfter},
+		{&r.ProgressEvery, DefaultProgressEvery}, {&r.CloseAfter, defaultCloseAfter}, {&r.DrainWithin, DefaultDrainWithin},
 	} {
 		if *o.is == 0 {
 			*o.is = o.otherwise

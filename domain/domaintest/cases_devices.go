@@ -78,11 +78,11 @@ var deviceCases = merge(
 			s.must(domain.Destroy)
 			dev := s.Devices[DiskHotplug](s)
 			s.must(domain.AttachDevice, withDevice(dev))
-			if !domain.HasDevice(s.get().Domain, s.alias(dev)) {
+			if !s.get().HasDevice(s.alias(dev)) {
 				s.Error("the device is missing")
 			}
 			s.must(domain.DetachDevice, withDevice(dev))
-			if domain.HasDevice(s.get().Domain, s.alias(dev)) {
+			if s.get().HasDevice(s.alias(dev)) {
 				s.Error("the device is still there")
 			}
 		}},
@@ -91,7 +91,7 @@ var deviceCases = merge(
 			dev := s.Devices[DiskHotplug](s)
 			s.must(domain.AttachDevice, withDevice(dev))
 			s.must(domain.Destroy)
-			if !domain.HasDevice(s.get().Domain, s.alias(dev)) {
+			if !s.get().HasDevice(s.alias(dev)) {
 				s.Error("the device is missing")
 			}
 		}},
@@ -125,7 +125,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 			s.must(domain.AttachDevice, withDevice(dev))
 			s.must(domain.AttachDevice, withDevice(dev))
 			st := s.get()
-			if !domain.HasDevice(st.Domain, s.alias(dev)) || count(st.Domain) != before+1 {
+			if !st.HasDevice(s.alias(dev)) || count(st.Domain) != before+1 {
 				s.Errorf("%d devices, want one more than %d", count(st.Domain), before)
 			}
 		}},
@@ -134,7 +134,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 			s.must(domain.Suspend)
 			dev := s.Devices[a](s)
 			s.must(domain.AttachDevice, withDevice(dev))
-			if !domain.HasDevice(s.get().Domain, s.alias(dev)) {
+			if !s.get().HasDevice(s.alias(dev)) {
 				s.Error("the device is missing")
 			}
 			s.want(domain.StatusPaused, domain.ReasonUser)
@@ -148,7 +148,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 				if err := s.apply(domain.DetachDevice, withDevice(dev)); err != nil && !errors.Is(err, domain.ErrInvalidState) {
 					s.Logf("detach: %v", err)
 				}
-				return !domain.HasDevice(s.get().Domain, s.alias(dev))
+				return !s.get().HasDevice(s.alias(dev))
 			})
 			s.must(domain.DetachDevice, withDevice(dev))
 		}},

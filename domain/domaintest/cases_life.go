@@ -46,7 +46,8 @@ var lifeCases = map[string]conformanceCase{
 		s.must(domain.Start)
 		s.must(domain.Destroy)
 		def := s.Definition(s, s.name)
-		if err := domain.PutMetadata(def, domain.Metadata{Name: "n", UID: "u", Epoch: 5}); err != nil {
+		m := domain.Metadata{Name: "n", UID: "u", Epoch: 5}
+		if err := m.Put(def); err != nil {
 			s.Fatal(err)
 		}
 		s.must(domain.Start, func(op *domain.Operation) { op.Definition = def })

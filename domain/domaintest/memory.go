@@ -54,7 +54,8 @@ func Definition(t testing.TB, name string) *libvirtxml.Domain {
 		Type: "qemu", Name: name, UUID: id, Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
 		Devices: &libvirtxml.DomainDeviceList{},
 	}
-	if err := domain.PutMetadata(d, domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}); err != nil {
+	m := domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}
+	if err := m.Put(d); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -128,7 +128,7 @@ func TestConnector_PodNotOfController(t *testing.T) {
 func marked(t *testing.T, name string, m domain.Metadata) string {
 	t.Helper()
 	d := domaintest.Definition(t, name)
-	if err := domain.PutMetadata(d, m); err != nil {
+	if err := m.Put(d); err != nil {
 		t.Fatal(err)
 	}
 	text, err := d.Marshal()

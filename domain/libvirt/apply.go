@@ -235,10 +235,13 @@ func impact(dom *virt.Domain) (virt.DomainModificationImpact, error) {
 	return i, nil
 }
 
+// metadataPrefix is the XML prefix of stored metadata. Readers look at the namespace alone.
+const metadataPrefix = "virtloom"
+
 func setMetadata(dom *virt.Domain, xml string) error {
 	i, err := impact(dom)
 	if err != nil {
 		return err
 	}
-	return dom.SetMetadata(virt.DOMAIN_METADATA_ELEMENT, xml, domain.MetadataPrefix, domain.MetadataNamespace, i)
+	return dom.SetMetadata(virt.DOMAIN_METADATA_ELEMENT, xml, metadataPrefix, domain.MetadataNamespace, i)
 }

@@ -161,5 +161,5 @@ func (d deviceChange) detach(dom *virt.Domain, p part) error {
 
 func hasDevice(dom *virt.Domain, alias string, flags virt.DomainXMLFlags) (bool, error) {
 	d, err := parsed(dom, flags)
-	return domain.HasDevice(d, alias), err
+	return domain.State{Domain: d}.HasDevice(alias), err
 }

@@ -73,7 +73,7 @@ func testRollBack(t *testing.T, ns *nodes) {
 	}
 	await(t, "the end of the disk", func() bool {
 		s, err := d.Get(t.Context(), def.Name)
-		return err == nil && !domain.HasDevice(s.Domain, disk.Alias.Name)
+		return err == nil && !s.HasDevice(disk.Alias.Name)
 	})
 }
 

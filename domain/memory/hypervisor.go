@@ -152,7 +152,7 @@ func (h *Hypervisor) Get(ctx context.Context, name string) (domain.State, error)
 			g.showAgent(out.Domain)
 		}
 		if g.state.Ours() {
-			err = domain.PutMetadata(out.Domain, g.state.Metadata)
+			err = g.state.Metadata.Put(out.Domain)
 		}
 		if err == nil { // a copy
 			out.Metadata, _, err = domain.MetadataOf(out.Domain)

@@ -17,19 +17,13 @@ import (
 
 // Defaults of [Options].
 const (
-	// DefaultDialTimeout is the default of [Options.DialTimeout].
-	DefaultDialTimeout = 30 * time.Second
-	// DefaultHandshakeTimeout is the default of [Options.HandshakeTimeout].
-	DefaultHandshakeTimeout = 10 * time.Second
-	// DefaultSocketTimeout is the default of [Options.SocketTimeout].
-	DefaultSocketTimeout = 10 * time.Second
-	// DefaultDeadAfter is the default of [Options.DeadAfter]. After an interruption TCP retries in
-	// steps that double, so that up to twice its length may pass until a stream flows again.
-	DefaultDeadAfter = 90 * time.Second
-	// DefaultLinger is the default of [Options.Linger].
-	DefaultLinger = 5 * time.Minute
-	// DefaultMaxStreams is the default of [Options.MaxStreams].
-	DefaultMaxStreams = 1024
+	defaultDialTimeout      = 30 * time.Second
+	defaultHandshakeTimeout = 10 * time.Second
+	defaultSocketTimeout    = 10 * time.Second
+	// After an interruption TCP retries in steps that double, so that up to twice its length may pass until a stream flows again.
+	defaultDeadAfter  = 90 * time.Second
+	defaultLinger     = 5 * time.Minute
+	defaultMaxStreams = 1024
 )
 
 // Options are those of a [Proxy].
@@ -135,12 +129,12 @@ func (o Options) defaults() Options {
 	if o.Identity == nil {
 		o.Identity = NodeIdentity
 	}
-	o.DialTimeout = cmp.Or(o.DialTimeout, DefaultDialTimeout)
-	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, DefaultHandshakeTimeout)
-	o.SocketTimeout = cmp.Or(o.SocketTimeout, DefaultSocketTimeout)
-	o.DeadAfter = cmp.Or(o.DeadAfter, DefaultDeadAfter)
-	o.Linger = cmp.Or(o.Linger, DefaultLinger)
-	o.MaxStreams = cmp.Or(o.MaxStreams, DefaultMaxStreams)
+	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, defaultHandshakeTimeout)
+	o.SocketTimeout = cmp.Or(o.SocketTimeout, defaultSocketTimeout)
+	o.DeadAfter = cmp.Or(o.DeadAfter, defaultDeadAfter)
+	o.Linger = cmp.Or(o.Linger, defaultLinger)
+	o.MaxStreams = cmp.Or(o.MaxStreams, defaultMaxStreams)
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}

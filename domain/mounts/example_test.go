@@ -50,10 +50,16 @@ func ExampleMounter_Plug() {
 	default:
 		fmt.Println(err)
 	}
+	// The volume is removed from the spec:
+	fmt.Println(m.Unplug(exampleGuest, mounts.Volume{Name: "data"}))
+	// After a restart of the agent, nothing remains mounted that the spec does not name:
+	fmt.Println(m.Retain(exampleGuest.UID, []string{"logs"}))
 	// When the VMI has ended:
 	fmt.Println(m.Release(exampleGuest.UID, 0))
 	// Output:
 	// retry later
+	// <nil>
+	// <nil>
 	// <nil>
 }
 

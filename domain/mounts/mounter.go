@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// DefaultPods is the default directory of Pods of the kubelet.
-	DefaultPods = "/var/lib/kubelet/pods"
-	// DefaultRecords is the default directory of records of mounts.
-	DefaultRecords = "/var/run/virtloom/mounts"
+	// defaultPods is the default directory of Pods of the kubelet.
+	defaultPods = "/var/lib/kubelet/pods"
+	// defaultRecords is the default directory of records of mounts.
+	defaultRecords = "/var/run/virtloom/mounts"
 
 	emptyDirs        = "volumes/kubernetes.io~empty-dir"
 	launcherFolders  = "/var/run/kubevirt"
@@ -35,10 +35,10 @@ const (
 // serialized per VMI, and idempotent. Errors wrap [domain.ErrNotReady] if a retry can help, and
 // [domain.ErrInvalid] if something has to be corrected first.
 type Mounter struct {
-	// Pods is the kubelet's directory of Pods. Defaults to DefaultPods.
+	// Pods is the kubelet's directory of Pods. Defaults to /var/lib/kubelet/pods.
 	Pods string
 	// Records is the directory of the records, one per VMI, which must not survive a reboot of the
-	// node. Defaults to DefaultRecords.
+	// node. Defaults to /var/run/virtloom/mounts.
 	Records string
 	// Root is the root of the node's file system, for looking up devices. Defaults to /.
 	Root string
@@ -74,7 +74,7 @@ func (m *Mounter) pods() (*os.File, error) {
 
 func (m *Mounter) podsPath() string {
 	if m.Pods == "" {
-		return DefaultPods
+		return defaultPods
 	}
 	return m.Pods
 }
@@ -88,7 +88,7 @@ func (m *Mounter) rootPath() string {
 
 func (m *Mounter) records() records {
 	if m.Records == "" {
-		return records{DefaultRecords}
+		return records{defaultRecords}
 	}
 	return records{m.Records}
 }

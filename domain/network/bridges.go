@@ -15,8 +15,8 @@ import (
 	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// DefaultRecords is the default directory of records.
-const DefaultRecords = "/var/run/virtloom/networks"
+// defaultRecords is the default directory of records.
+const defaultRecords = "/var/run/virtloom/networks"
 
 // Bridges connects VMIs to bridges. Prepare and Release are idempotent and safe for concurrent use.
 type Bridges struct {
@@ -32,7 +32,7 @@ type Bridges struct {
 	// User and Group may open the tap devices (KubeVirt: 107, qemu).
 	User, Group int
 	// Records is the directory of the records, one per VMI, which must not survive a reboot of the
-	// node. Defaults to DefaultRecords.
+	// node. Defaults to /var/run/virtloom/networks.
 	Records string
 
 	mu sync.Mutex
@@ -200,7 +200,7 @@ func (b *Bridges) Release(_ context.Context, uid types.UID) error {
 
 func (b *Bridges) records() records {
 	if b.Records == "" {
-		return records{DefaultRecords}
+		return records{defaultRecords}
 	}
 	return records{b.Records}
 }

@@ -53,7 +53,7 @@ type Pods struct {
 	// User and Group may open the tap device (KubeVirt: 107, qemu).
 	User, Group int
 	// Records is the directory of the records of binding bridge, one per VMI, which no container can
-	// write. Defaults to DefaultRecords.
+	// write. Defaults to /var/run/virtloom/networks.
 	Records string
 }
 
@@ -147,7 +147,7 @@ func (p Pods) prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, c car
 	return link, err
 }
 
-func (p Pods) records() records { return records{cmp.Or(p.Records, DefaultRecords)} }
+func (p Pods) records() records { return records{cmp.Or(p.Records, defaultRecords)} }
 
 // Release forgets the VMI: what was set up ends with the network namespace of its Pod.
 func (p Pods) Release(_ context.Context, uid types.UID) error {

@@ -30,8 +30,8 @@ import (
 const (
 	// DefaultHeartbeat is the shortest time between two reports of a node, as in KubeVirt.
 	DefaultHeartbeat = time.Minute
-	// DefaultCPUManagerState is the file in which a kubelet stores the policy of its CPU manager.
-	DefaultCPUManagerState = "/var/lib/kubelet/cpu_manager_state"
+	// defaultCPUManagerState is the file in which a kubelet stores the policy of its CPU manager.
+	defaultCPUManagerState = "/var/lib/kubelet/cpu_manager_state"
 
 	// jitter is the maximal fraction by which a period is prolonged, so that the nodes of a cluster
 	// do not all write at once; KubeVirt's.
@@ -76,7 +76,7 @@ type Heartbeat struct {
 	Drained <-chan struct{}
 	// CPUManagerState is the file in which the kubelet stores whether it gives containers dedicated
 	// CPUs (policy "static"); a file that cannot be read means that it does not. Defaults to
-	// DefaultCPUManagerState.
+	// /var/lib/kubelet/cpu_manager_state.
 	CPUManagerState string
 	// Check returns what the node lacks for VMIs; it is called before every report, and must return soon. While something is
 	// missing, the node is unschedulable, ProblemsAnnotation says why, and Recorder emits an event when that changes. Both default
@@ -144,7 +144,7 @@ func (h *Heartbeat) complete() error {
 		h.Every = DefaultHeartbeat
 	}
 	if h.CPUManagerState == "" {
-		h.CPUManagerState = DefaultCPUManagerState
+		h.CPUManagerState = defaultCPUManagerState
 	}
 	if h.Clock == nil {
 		h.Clock = clock.RealClock{}

@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	// DefaultLabels is the shortest time between two passes of a Labeller, as in KubeVirt.
-	DefaultLabels = 3 * time.Minute
-	// DefaultRealtimeRuntime is the kernel's limit on the CPU time of realtime tasks.
-	DefaultRealtimeRuntime = "/proc/sys/kernel/sched_rt_runtime_us"
+	// defaultLabels is the shortest time between two passes of a Labeller, as in KubeVirt.
+	defaultLabels = 3 * time.Minute
+	// defaultRealtimeRuntime is the kernel's limit on the CPU time of realtime tasks.
+	defaultRealtimeRuntime = "/proc/sys/kernel/sched_rt_runtime_us"
 )
 
 // eventHostModelObsolete is the reason of KubeVirt's event for a node whose own CPU model is
@@ -54,10 +54,10 @@ type Labeller struct {
 	// Capabilities describes the capabilities of the node's hypervisor.
 	Capabilities domain.CapabilitiesReader
 	// RealtimeRuntime is a file with the kernel's sched_rt_runtime_us. Defaults to
-	// DefaultRealtimeRuntime.
+	// /proc/sys/kernel/sched_rt_runtime_us.
 	RealtimeRuntime string
 	// Every is the shortest time between two passes, the longest is 2.2 times that. Defaults to
-	// DefaultLabels.
+	// 3 minutes.
 	Every time.Duration
 	// Recorder emits events for the node. Defaults to none.
 	Recorder events.EventRecorder
@@ -89,10 +89,10 @@ func (l *Labeller) complete() error {
 		return errors.New("nodectrl: Labeller.NodeName, Client, Node and Capabilities are required")
 	}
 	if l.RealtimeRuntime == "" {
-		l.RealtimeRuntime = DefaultRealtimeRuntime
+		l.RealtimeRuntime = defaultRealtimeRuntime
 	}
 	if l.Every == 0 {
-		l.Every = DefaultLabels
+		l.Every = defaultLabels
 	}
 	if l.Random == nil {
 		l.Random = rand.Float64

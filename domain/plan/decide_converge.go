@@ -18,6 +18,9 @@ type convergence struct{ *decision }
 // converge applies the differences between the wanted and the running domain that can be
 // applied while it runs. Those that need a restart or a migration stay as they are, in the
 // running domain and in its definition.
+//
+// It works on the state that the pass has read, and applies everything in one go: an operation that
+// fails is a difference again in the next pass, with fresh input. Nothing is retried here.
 func (d convergence) converge() error {
 	if d.Desired == nil || d.State.Domain == nil {
 		return nil
@@ -51,6 +54,9 @@ func (d convergence) grow() {
 		if !known || disk.Source == nil || disk.Device == "cdrom" {
 			continue
 		}
+		// The size that counts is the one that the disk had when it was last looked at, not the one in the
+		// spec: a claim may be larger than was asked for, and grow by itself. After a crash between
+		// resizing and recording, the disk is resized to the size that it has, which changes nothing.
 		switch had, seen := d.meta.DiskBytes[name]; {
 		case !seen:
 			d.remember("the size of disk "+name, func(m *domain.Metadata) { setDiskBytes(m, name, bytes) })
@@ -58,6 +64,7 @@ func (d convergence) grow() {
 			larger = append(larger, name)
 		}
 	}
+	// In a fixed order, so that the same input gives the same plan.
 	slices.Sort(larger)
 	for _, name := range larger {
 		op := domain.Operation{Verb: domain.ResizeDisk, Domain: d.State.Name, Disk: xmlspec.AliasPrefix + name}

@@ -54,6 +54,8 @@ func (d ending) ending() error {
 			return err
 		}
 	}
+	// Two clocks may end the patience: the deadline in the metadata, which shutdown watches, and that
+	// of the lease, which holds even if the metadata is lost or the hypervisor was out of reach.
 	if atOnce || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
 		d.destroy(why)
 		return nil
@@ -73,6 +75,8 @@ func (d ending) fail(why string) error {
 			return err
 		}
 	}
+	// The phase is stored in the same write as the lease, and before the domain is destroyed: an
+	// agent that crashes in between finds a final VMI, and does not start the domain again.
 	vmistatus.SetPhase(d.plan.VMI, v1.Failed, d.now)
 	d.emit(true, eventGuestLost, "The VirtualMachineInstance cannot continue: "+why)
 	d.destroy(why)
@@ -95,6 +99,9 @@ func (d ending) silent() error {
 	if d.State == nil {
 		return nil
 	}
+	// Destroy goes to the same hypervisor that does not answer. It is a request without effect, or one
+	// that works although questions do not, as with a monitor that hangs; either is safe, because the
+	// lease is Releasing, and no node will start the domain on another node before it is Released.
 	unwanted := d.VMI.IsFinal() || d.VMI.DeletionTimestamp != nil
 	switch {
 	case d.lease.State == handoff.Releasing && d.lease.Overdue(d.now):
@@ -127,6 +134,8 @@ func (d ending) crashed() {
 // force-stops the domain at the deadline. Both times are stored in its metadata before each
 // request, so that a restarted agent does not start over.
 func (d ending) shutdown(grace time.Duration, why string) {
+	// The first request fixes the deadline, and a longer grace period set later does not move it:
+	// what KubeVirt promised to the one who deleted the object holds.
 	deadline := d.now.Add(grace)
 	first := d.meta.GraceDeadline == nil
 	// A deadline further away than the grace period means that the clock was set back.
@@ -149,6 +158,9 @@ func (d ending) shutdown(grace time.Duration, why string) {
 			return
 		}
 	}
+	// Stored first, requested second. After a crash in between the guest has been asked one time
+	// less than the metadata says, and is asked again after resendAfter; the other way round, it
+	// would get a new grace period with each crash.
 	d.remember(why, func(m *domain.Metadata) { m.GraceDeadline, m.ShutdownAt = &deadline, &d.now })
 	if first {
 		d.emit(false, eventShuttingDown, fmt.Sprintf("Signaled Graceful Shutdown, deadline %s", deadline.UTC().Format(time.RFC3339)))
@@ -163,6 +175,7 @@ func (d ending) shutdown(grace time.Duration, why string) {
 
 // press requests the shutdown, after resuming a paused domain.
 func (d ending) press(why string) {
+	// Its CPUs have to run to see the power button. Whoever ends a VMI has paused it for the last time.
 	if d.State.Status == domain.StatusPaused {
 		d.apply(domain.Resume, "a paused domain cannot shut down")
 	}

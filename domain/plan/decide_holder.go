@@ -42,9 +42,13 @@ func (d holder) decide() error {
 		// this node's.
 		return d.step(handoff.Event{Kind: handoff.Return, Within: d.returnWithin()})
 	}
+	// Ahead of everything else: a domain that has left must not be taken for one that has ended, which
+	// would release the lease while the domain runs at the target.
 	if departure(d).departed() {
 		return departure(d).leave()
 	}
+	// The name of a domain follows from the VMI's, so one that an earlier VMI or an earlier epoch has
+	// left here stands in the way, and is not the one to be started.
 	if command, open := d.lease.Command(handoff.CommandStart); open && d.State != nil && !d.begun(command.Epoch) {
 		d.clear("a domain of an earlier handoff exists")
 		d.requeueAfter(pollMigration)
@@ -78,6 +82,8 @@ func (d holder) withGuest() error {
 	switch {
 	case d.lease.State == handoff.Moving:
 		return source(d).moving()
+	// The order of the cases is that of precedence. A migration comes before the end of the VMI:
+	// where the domain is at the end of it, there it can be stopped.
 	case d.torn() && !d.VMI.IsFinal():
 		return ending(d).fail("its post-copy migration has failed, part of its memory is lost")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
@@ -103,6 +109,8 @@ func (d holder) keep() error {
 	if d.lease.InMove() {
 		return nil
 	}
+	// During a migration the domain is the hypervisor's: resumed, thawed or changed now, it would
+	// arrive in a state that the target was not prepared for.
 	pause(d).wake()
 	pause(d).thawInTime()
 	return convergence(d).converge()
@@ -123,6 +131,8 @@ func (d holder) withoutGuest() error {
 		return d.gone()
 	}
 	finalization(d).complete()
+	// No domain before the first start and no domain after the end look alike. What distinguishes them
+	// is the open start command of the lease, which the write that sets phase Running closes.
 	if d.startable() {
 		d.prove()
 		offer(d).defined()
@@ -149,6 +159,8 @@ func (d holder) withoutGuest() error {
 			d.do(action.Action{Verb: action.Apply, Operation: domain.Operation{Verb: v, Domain: name}, Why: "a pending start must not complete"})
 		}
 	}
+	// The lease is released in the write before these actions: by then the domain has ended, or, if it
+	// was never seen, the actions above wait for a start that is still under way.
 	d.clear("the domain has ended")
 	return nil
 }
@@ -163,6 +175,8 @@ func (d holder) gone() error {
 		d.requeueAfter(pollMigration)
 		return nil
 	}
+	// From here on the hypervisor has no migration of it any more. Only what it reports about the end
+	// says whether the domain can be at the target; where it says nothing, the target is asked (Stall).
 	if d.ranOn() {
 		return source(d).revert("the domain has ended at the source")
 	}

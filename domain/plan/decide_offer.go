@@ -92,7 +92,7 @@ func (d offer) start() error {
 		Namespace: d.VMI.Namespace, Name: d.VMI.Name, UID: d.VMI.UID, Epoch: d.next.Epoch,
 		GracePeriod: &period, Paused: paused, DiskBytes: convergence(d).sizes(),
 	}
-	if err := errors.Join(domain.PutMetadata(&def, d.meta), diff.Stamp(&def)); err != nil {
+	if err := errors.Join(d.meta.Put(&def), diff.Stamp(&def)); err != nil {
 		return fmt.Errorf("plan: start %s: %w", def.Name, err)
 	}
 	d.do(action.Action{Verb: action.Apply, Why: "the VMI is assigned to this node", Command: command, Operation: domain.Operation{

@@ -39,6 +39,8 @@ func (d source) begin() error {
 	if why := d.refusal(); why != "" {
 		return d.revert(why)
 	}
+	// Everything that can be wrong is found out before Begin: from then on the lease has to be led
+	// through Moving to an end, with the target as a party.
 	definition, err := status.ReplaceVolumes(d.VMI, d.State.Domain, d.Destinations, d.diskBytes)
 	if err != nil {
 		return d.revert(err.Error())
@@ -47,6 +49,9 @@ func (d source) begin() error {
 	request.Definition = definition
 	held := d.holds(request)
 	request.Paused = request.Paused || held
+	// The step is stored before the hypervisor is asked. If the agent crashes in between, the next one
+	// finds Moving without a migration in progress and a domain that runs here, and reverts; if it
+	// were stored afterwards, a migration could run of which no lease knows.
 	if err := d.step(handoff.Event{Kind: handoff.Begin, Within: d.moveWithin()}); err != nil {
 		return err
 	}
@@ -54,9 +59,11 @@ func (d source) begin() error {
 	now := metav1.NewTime(d.now)
 	m.StartTimestamp = &now
 	m.Mode = v1.MigrationPreCopy
+	// The metadata migrates with the domain. At the target it says which migration brought it, and
+	// whether it has to stay paused until the source confirms that it has let go.
 	d.remember("the migration is recorded", func(md *domain.Metadata) { md.MigrationUID, md.Held = d.lease.Tag, held })
 	if definition != nil { // its metadata is from before
-		if err := domain.PutMetadata(definition, d.meta); err != nil {
+		if err := d.meta.Put(definition); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,8 @@ func (d stray) orphan(why string) {
 		d.clear(why)
 		return
 	}
+	// The object is gone, and with it the grace period of its spec: the metadata has a copy for this
+	// case. A domain whose metadata is damaged may be anything, and gets the benefit of the doubt.
 	period := time.Duration(0)
 	switch {
 	case d.meta.GracePeriod != nil:
@@ -81,6 +83,7 @@ func (d stray) cleanupOrphans() {
 	if !d.SilentSince.IsZero() {
 		return
 	}
+	// A cache that lags may not show a VMI that exists, and its files would be deleted under it.
 	if d.Unseen != nil {
 		d.requeueAfter(prepareRetry)
 		return

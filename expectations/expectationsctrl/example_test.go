@@ -4,7 +4,9 @@ package expectationsctrl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 )
 
@@ -87,6 +90,13 @@ func Example() {
 	verdict, err := gate.Check(ctx, expectationsctrl.OwnerOf(vm))
 	fmt.Println(verdict.State, verdict.Pending, err)
 
+	for _, late := range gate.Late(expectationsctrl.OwnerOf(vm)) { // before the finalizer is removed
+		fmt.Println(late.Ref, "may appear until", late.Until)
+	}
+	anonymous := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "virt-launcher-"}}
+	err = gate.For(expectationsctrl.OwnerOf(vm)).Create(ctx, anonymous)
+	fmt.Println("cannot be awaited:", errors.Is(err, expectationsctrl.ErrUntracked))
+
 	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "virt-launcher-vm", UID: "91aa"}}
 	gate.Observing().Create(event.CreateEvent{Object: launcher}) // from the watch
 	verdict, err = gate.Check(ctx, expectationsctrl.OwnerOf(vm))
@@ -94,5 +104,29 @@ func Example() {
 	// Output:
 	// create virt-launcher-vm
 	// waiting [create of Pod default/virt-launcher-vm, needs 1] <nil>
+	// cannot be awaited: true
 	// satisfied <nil>
+}
+
+// liveReads counts the reads that a Gate sends to the API server because no event came.
+type liveReads struct {
+	expectations.Observer // the rest goes there
+	all, missing          atomic.Int64
+}
+
+func (l *liveReads) LiveRead(_ expectations.Ref, found bool, err error) {
+	l.all.Add(1)
+	if err == nil && !found {
+		l.missing.Add(1)
+	}
+}
+
+// An observer that has the method of LiveReads gets live reads as well.
+func ExampleLiveReads() {
+	counts := &liveReads{Observer: expectationsctrl.NewMetrics("desktops")}
+	var observer expectations.Observer = counts
+	_, counted := observer.(expectationsctrl.LiveReads)
+	_, err := expectationsctrl.NewGate(standIn{fake.NewClientBuilder().Build()}, expectationsctrl.Options{Observer: observer})
+	fmt.Println(counted, counts.all.Load(), counts.missing.Load(), err)
+	// Output: true 0 0 <nil>
 }

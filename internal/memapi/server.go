@@ -64,26 +64,6 @@ func New(kinds []Kind, observe func(Change)) *Server {
 	return s
 }
 
-// Objects calls visit for every object of the kind, which must not be modified, until visit returns false.
-func (s *Server) Objects(kind schema.GroupKind, visit func(map[string]any) bool) {
-	s.mu.Lock()
-	var all []map[string]any
-	for _, t := range s.tables {
-		if t.kind.GroupKind() != kind {
-			continue
-		}
-		for _, o := range t.objects {
-			all = append(all, o.object)
-		}
-	}
-	s.mu.Unlock()
-	for _, o := range all {
-		if !visit(o) {
-			return
-		}
-	}
-}
-
 // Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()

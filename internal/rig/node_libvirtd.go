@@ -87,14 +87,14 @@ keepalive_count = 12
 `, address)
 }
 
-// Undisturbed returns the arguments with which nice(1) runs a hypervisor and its guests ahead of everything else on the
+// undisturbed returns the arguments with which nice(1) runs a hypervisor and its guests ahead of everything else on the
 // machine.
 //
 // Guests are emulated here. A guest whose emulator was preempted while it was migrated has been seen to panic at the
 // target with memory of different moments, in about one of twenty migrations beside a busy compiler: QEMU 7.2 notes
 // that a page was written, and lets the next writes pass unnoticed, in two steps, between which the dirty log may be
 // read and cleared. With KVM the kernel keeps that log. The number is relative: -20, the most there is, from any niceness.
-func Undisturbed() []string { return []string{"-n", "-39"} }
+func undisturbed() []string { return []string{"-n", "-39"} }
 
 // StartLibvirtd starts the node's libvirtd and returns when it takes connections. AddNode has done
 // so; it is for a test that has killed it. Such a libvirtd may not have found all its guests again.
@@ -117,7 +117,7 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	if n.fabric.tcp {
 		args = append(args, "--listen")
 	}
-	cmd := exec.CommandContext(ctx, "nice", append(Undisturbed(), append([]string{"libvirtd"}, args...)...)...)
+	cmd := exec.CommandContext(ctx, "nice", append(undisturbed(), append([]string{"libvirtd"}, args...)...)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = "/"

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
@@ -75,11 +74,6 @@ type Guest struct {
 	// Unsettled says which own writes about the VMI the cache has not shown yet; empty when it shows
 	// all of them.
 	Unsettled string
-}
-
-// Key returns the VMI's namespace and name.
-func (g Guest) Key() types.NamespacedName {
-	return types.NamespacedName{Namespace: g.VMI.Namespace, Name: g.VMI.Name}
 }
 
 // Standing is the decision about one VMI and its reason, also if nothing is done.

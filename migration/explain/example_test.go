@@ -4,6 +4,7 @@ package explain_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,16 +84,18 @@ func ExampleExplanation() {
 	if e.Queue == nil {
 		return
 	}
-	fmt.Printf("place %d of %d\n", e.Queue.Position, e.Queue.Waiting)
+	place := func(p explain.Place) string { return fmt.Sprintf("place %d of %d", p.Position, p.Waiting) }
+	limit := func(o explain.Obstacle) string {
+		return fmt.Sprintf("%s of %s: %d of %d, %v", o.Limit, o.Node, o.Used, o.Max, o.Holders)
+	}
+	fmt.Println(place(*e.Queue))
 	for _, o := range e.Blockers {
-		fmt.Println(o.Limit, o.Node, o.Holders)
+		fmt.Println(limit(o))
 	}
-	for _, c := range e.Checks {
-		if c.Blocked {
-			fmt.Println(c.Check, c.Message)
-		}
-	}
+	blocks := func(c explain.CheckResult) bool { return c.Blocked && !c.Temporary }
+	fmt.Println("checks that block for good:", slices.ContainsFunc(e.Checks, blocks))
 	// Output:
 	// place 1 of 1
-	// parallelOutboundMigrationsPerNode node-a [shop/move-db]
+	// parallelOutboundMigrationsPerNode of node-a: 1 of 1, [shop/move-db]
+	// checks that block for good: false
 }

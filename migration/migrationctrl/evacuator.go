@@ -20,8 +20,8 @@ import (
 	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// DefaultEvacuators is how many nodes are reconciled in parallel.
-const DefaultEvacuators = 3
+// defaultEvacuators is how many nodes are reconciled in parallel.
+const defaultEvacuators = 3
 
 // Evacuator migrates VMIs away from nodes that are drained, and those that were requested to leave
 // (status.evacuationNodeName), as evacuation.Evacuate decides. It creates and deletes migrations; a
@@ -32,7 +32,7 @@ type Evacuator struct {
 	Migrations *Reconciler
 	// Observer receives the outcome of own writes. Defaults to none.
 	Observer expectations.Observer
-	// Workers defaults to DefaultEvacuators.
+	// Workers defaults to 3.
 	Workers int
 
 	automatic
@@ -46,7 +46,7 @@ func (e *Evacuator) SetupWithManager(ctx context.Context, mgr ctrl.Manager) erro
 		return err
 	}
 	if e.Workers == 0 {
-		e.Workers = DefaultEvacuators
+		e.Workers = defaultEvacuators
 	}
 	if err := indexEvacuations(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err

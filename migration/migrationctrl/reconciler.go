@@ -35,9 +35,9 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// DefaultWorkers is how many migrations are reconciled in parallel. A pass makes a
+// defaultWorkers is how many migrations are reconciled in parallel. A pass makes a
 // few API calls at most and holds no lock during them.
-const DefaultWorkers = 16
+const defaultWorkers = 16
 
 const (
 	// conflictRetry is the delay after a lost race; the event of the winner's write
@@ -90,7 +90,7 @@ type Reconciler struct {
 	Metrics *Metrics
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
-	// Workers defaults to DefaultWorkers.
+	// Workers defaults to 16.
 	Workers int
 	// Config is the administrator's configuration. spec.configuration.migrations of the
 	// KubeVirt object takes precedence and takes effect at once. Reconfigure replaces it
@@ -179,7 +179,7 @@ func (r *Reconciler) complete() error {
 		r.Clock = clock.RealClock{}
 	}
 	if r.Workers == 0 {
-		r.Workers = DefaultWorkers
+		r.Workers = defaultWorkers
 	}
 	if r.Admission == nil {
 		r.Admission = queue.NewAdmission(r.Config.WithDefaults().Limits, queue.Options{})

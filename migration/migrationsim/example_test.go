@@ -81,3 +81,48 @@ func ExampleOptions() {
 	// 1m45s - the last waited 1m10s - in parallel 2 - came back 0 <nil>
 	// 4m39s - the last waited 3m6s - in parallel 2 - came back 0 <nil>
 }
+
+// What happens to a cluster is scheduled: at noon a node is cordoned for half an hour and a VMI evicted from it, later it is drained,
+// and the drain is called off.
+func ExampleSim_At() {
+	sim := migrationsim.New(migrationsim.Options{
+		Config: migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 2, Inbound: 2}}, Rate: 128 << 20,
+	})
+	for _, name := range []string{"node-1", "node-2"} {
+		sim.AddNode(migrationsim.NewNode(name, "16", "64Gi"))
+	}
+	db, web := types.NamespacedName{Namespace: "shop", Name: "db"}, types.NamespacedName{Namespace: "shop", Name: "web"}
+	err := errors.Join(sim.AddGuest(migrationsim.NewGuest(db, "node-1", "2", "16Gi")), sim.AddGuest(migrationsim.NewGuest(web, "node-1", "2", "4Gi")))
+
+	noon := sim.Now().Add(12 * time.Hour)
+	sim.At(noon, func() {
+		_, evicted := sim.Evict(web, true)
+		err = errors.Join(err, sim.Cordon("node-1"), evicted)
+	})
+	sim.At(noon.Add(30*time.Minute), func() {
+		err = errors.Join(err, sim.Uncordon("node-1"))
+	})
+	sim.At(noon.Add(time.Hour), func() { err = errors.Join(err, sim.Drain("node-1")) })
+	sim.At(noon.Add(time.Hour+time.Minute), func() {
+		err = errors.Join(err, sim.Undrain("node-1"))
+		for _, m := range sim.Migrations() {
+			if m.Spec.VMIName == db.Name {
+				fmt.Println("canceled, with a Pod on", sim.TargetPod(m).Spec.NodeName)
+				sim.Cancel(types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
+			}
+		}
+	})
+	err = errors.Join(err, sim.Run(noon.Add(2*time.Hour)))
+	fmt.Println("on node-1:", sim.Guests("node-1"), "- on node-2:", sim.Guests("node-2"), err)
+	fmt.Println(summary(sim.Result()))
+	// Output:
+	// canceled, with a Pod on node-2
+	// on node-1: [shop/db] - on node-2: [shop/web] <nil>
+	// 2 migrations, 1 at once, 0 VMIs came back
+}
+
+// summary returns a run in one line.
+func summary(r migrationsim.Result) string {
+	concurrent := func(p migrationsim.Peak) int { return p.Cluster }
+	return fmt.Sprintf("%d migrations, %d at once, %d VMIs came back", len(r.Migrations), concurrent(r.Peak), len(r.PingPongs))
+}

@@ -3,6 +3,7 @@
 package policy_test
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -47,11 +48,13 @@ func ExamplePolicies() {
 	databases.Spec.MaxDowntimeMs = &zero
 	m = policy.NewPolicies([]v1alpha1.MigrationPolicy{databases}).Match(map[string]string{"tier": "db"}, nil)
 	_, err = policy.Resolve(m, nil)
-	fmt.Println(err)
+	if bad, ok := errors.AsType[*policy.PolicyError](err); ok {
+		fmt.Printf("%s of policy %s: %s; %s\n", bad.Field, bad.Policy, bad.Problem, bad.Remedy)
+	}
 	// Output:
 	// databases wins true: it names more labels than "everybody" (1 instead of 0)
 	// everybody wins false: "databases" names more labels than it (1 instead of 0)
 	// web wins false: the VMI has no label tier=web
 	// bandwidth 64Mi, 300 s per GiB, post-copy true, disruption true, standstill 900 ms
-	// MigrationPolicy "databases": spec.maxDowntimeMs: 0 is out of range (use 1 to 2000000 milliseconds, or leave it out)
+	// spec.maxDowntimeMs of policy databases: 0 is out of range; use 1 to 2000000 milliseconds, or leave it out
 }

@@ -98,3 +98,28 @@ func ExampleAdmission() {
 	// place 1 of 1, behind [shop/web]
 	// woken: [shop/db]
 }
+
+// A user follows the place of a backup, calls it off, and sees why another one does not start.
+func ExampleQueue_Position() {
+	q := queue.NewQueue(queue.Options{})
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
+	since := time.Now()
+	for i, name := range []string{"orders", "pictures", "logs"} {
+		q.Add(queue.Item{Key: key(name), Since: since.Add(time.Duration(i) * time.Millisecond), Lane: "nfs"})
+	}
+	fmt.Println("logs is number", q.Position(key("logs")))
+	fmt.Println("pictures was called off:", q.Remove(key("pictures")))
+	fmt.Println("logs is number", q.Position(key("logs")))
+
+	q.Block("nfs") // nothing of it is handed out, and places are kept
+	fmt.Println("orders waits:", q.Contains(key("orders")))
+	q.Unblock("nfs")
+	it, err := q.Get(context.Background())
+	fmt.Println("back up", it.Key, err, "- it waits:", q.Contains(it.Key))
+	// Output:
+	// logs is number 3
+	// pictures was called off: true
+	// logs is number 2
+	// orders waits: true
+	// back up shop/orders <nil> - it waits: false
+}

@@ -161,7 +161,7 @@ func TestDecide_SignedByAnotherKey(t *testing.T) {
 
 func TestSign_Lifetime(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.keeper().Look(t.Context()))
+	must(t, w.keeper().look(t.Context()))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	for name, tt := range map[string]struct {

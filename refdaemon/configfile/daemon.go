@@ -15,14 +15,14 @@ import (
 
 // Limits of requests to the API server, those of KubeVirt's controllers.
 const (
-	DefaultQPS   = 200
-	DefaultBurst = 400
+	defaultQPS   = 200
+	defaultBurst = 400
 )
 
 // Limits of events, which are for people: far lower than those of other requests.
 const (
-	DefaultEventsQPS   = 10
-	DefaultEventsBurst = 50
+	defaultEventsQPS   = 10
+	defaultEventsBurst = 50
 )
 
 // off is the address that disables serving.
@@ -125,8 +125,8 @@ type Tracing struct {
 
 func newDaemon() Daemon {
 	return Daemon{
-		Client:  Client{QPS: DefaultQPS, Burst: DefaultBurst},
-		Events:  Events{QPS: DefaultEventsQPS, Burst: DefaultEventsBurst},
+		Client:  Client{QPS: defaultQPS, Burst: defaultBurst},
+		Events:  Events{QPS: defaultEventsQPS, Burst: defaultEventsBurst},
 		Metrics: Metrics{Address: off}, Health: Health{Address: off}, Profiling: Profiling{Address: off},
 		Tracing: Tracing{Share: 1},
 	}

@@ -16,9 +16,9 @@ import (
 const (
 	// syncWait is the time for which a probe waits for the caches.
 	syncWait = time.Second
-	// DefaultLeaseWithin is how long a lease may be out of reach: twice the time for which one is
+	// defaultLeaseWithin is how long a lease may be out of reach: twice the time for which one is
 	// held. Replicas look at it every few seconds.
-	DefaultLeaseWithin = 30 * time.Second
+	defaultLeaseWithin = 30 * time.Second
 )
 
 // Syncer is the part of a cache that probes need.
@@ -42,7 +42,7 @@ func Caches(c Syncer) func(*http.Request) error {
 // Contact checks a client that regularly reads or renews an object, such as the lease of a leader
 // election. It is safe for concurrent use.
 type Contact struct {
-	// Within is the maximum age of the last answer. Defaults to DefaultLeaseWithin.
+	// Within is the maximum age of the last answer. Defaults to 30 seconds.
 	Within time.Duration
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
@@ -79,7 +79,7 @@ func (c *Contact) Check(*http.Request) error {
 	}
 	within := c.Within
 	if within <= 0 {
-		within = DefaultLeaseWithin
+		within = defaultLeaseWithin
 	}
 	if age := c.now().Sub(c.last); age > within {
 		return fmt.Errorf("the lease has not been read or written for %s", age.Round(time.Second))

@@ -19,10 +19,10 @@ import (
 const (
 	// DefaultEvery is the interval between calls.
 	DefaultEvery = 10 * time.Second
-	// DefaultSilent is the maximum age of the last answer.
-	DefaultSilent = 45 * time.Second
-	// DefaultStuck is the maximum time for a call to return at all.
-	DefaultStuck = 5 * time.Minute
+	// defaultSilent is the maximum age of the last answer.
+	defaultSilent = 45 * time.Second
+	// defaultStuck is the maximum time for a call to return at all.
+	defaultStuck = 5 * time.Minute
 )
 
 // askWithin is the timeout of a call.
@@ -36,7 +36,7 @@ const askWithin = 30 * time.Second
 type Pulse struct {
 	// Ask calls the hypervisor; required. It returns when its context ends.
 	Ask func(ctx context.Context) error
-	// Every, Silent and Stuck default to DefaultEvery, DefaultSilent and DefaultStuck.
+	// Every, Silent and Stuck default to DefaultEvery, 45 seconds and 5 minutes.
 	Every, Silent, Stuck time.Duration
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
@@ -91,7 +91,7 @@ func (p *Pulse) Ready(*http.Request) error {
 	if p.answered.IsZero() {
 		return errors.Join(errors.New("the hypervisor has not answered yet"), p.err)
 	}
-	if age := p.clock().Now().Sub(p.answered); age > or(p.Silent, DefaultSilent) {
+	if age := p.clock().Now().Sub(p.answered); age > or(p.Silent, defaultSilent) {
 		return errors.Join(fmt.Errorf("the hypervisor has not answered for %s", age.Round(time.Second)), p.err)
 	}
 	return nil
@@ -104,7 +104,7 @@ func (p *Pulse) Alive(*http.Request) error {
 	if p.asked.IsZero() {
 		return nil
 	}
-	if age := p.clock().Now().Sub(p.asked); age > or(p.Stuck, DefaultStuck) {
+	if age := p.clock().Now().Sub(p.asked); age > or(p.Stuck, defaultStuck) {
 		return fmt.Errorf("a call to the hypervisor has not returned for %s", age.Round(time.Second))
 	}
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DefaultPass is the maximum duration of a reconcile of a controller: ten times the timeout of a request to
+// defaultPass is the maximum duration of a reconcile of a controller: ten times the timeout of a request to
 // the API server, and twice the time that a call to a hypervisor may take.
-const DefaultPass = 10 * time.Minute
+const defaultPass = 10 * time.Minute
 
 // longestPass is the metric of the duration of the oldest reconcile under way, by controller.
 // controller-runtime measures it twice a second, also while all workers are stuck.
@@ -46,7 +46,7 @@ func Passes(registry prometheus.Registerer) (prometheus.Gatherer, error) {
 type Workers struct {
 	// Passes gathers the durations of reconciles, see the function of that name; required.
 	Passes prometheus.Gatherer
-	// Within is the maximum duration of a reconcile. Defaults to DefaultPass.
+	// Within is the maximum duration of a reconcile. Defaults to 10 minutes.
 	Within time.Duration
 	// Log records why the workers are unhealthy, as the kubelet that restarts the process does not.
 	// Defaults to none.
@@ -84,7 +84,7 @@ func (w *Workers) Alive(*http.Request) error {
 // judge returns an error if the controller's oldest reconcile has been running for too many seconds.
 func (w *Workers) judge(controller string, seconds float64) error {
 	age := time.Duration(seconds * float64(time.Second))
-	if age <= or(w.Within, DefaultPass) {
+	if age <= or(w.Within, defaultPass) {
 		return nil
 	}
 	return fmt.Errorf("a reconcile of controller %s has not returned for %s", controller, age.Round(time.Second))

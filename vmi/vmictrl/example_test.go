@@ -4,6 +4,7 @@ package vmictrl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -115,4 +116,38 @@ func Example_dryRun() {
 	//   wait until the claim is created: FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
 	// phase=Pending
 	//   do CreateLauncher (the VirtualMachineInstance has no Pod)
+}
+
+// Two replicas share the VMIs of a cluster. A program beside them finds out whose a VMI is.
+func ExampleScope_Has() {
+	replicas := []vmictrl.Scope{{Shard: 0, Shards: 2}, {Shard: 1, Shards: 2}}
+	for _, uid := range []types.UID{"5d8f", "91aa", "7f2c"} {
+		guest := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: uid}}
+		fmt.Println(uid, replicas[0].Has(guest), replicas[1].Has(guest))
+	}
+	// Output:
+	// 5d8f true false
+	// 91aa false true
+	// 7f2c false true
+}
+
+// A program beside the controller reports what it will do next. It cannot write, whatever it calls.
+func ExampleReconciler_Observe() {
+	report := func(ctx context.Context, mgr ctrl.Manager) error {
+		r := &vmictrl.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
+		if err := r.Observe(ctx, mgr.GetFieldIndexer()); err != nil {
+			return err
+		}
+		guest := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "guest"}}
+		if err := r.Client.Delete(ctx, guest); !errors.Is(err, vmictrl.ErrReadOnly) {
+			return fmt.Errorf("an observer must not write: %w", err)
+		}
+		why, err := r.Explain(ctx, types.NamespacedName{Namespace: "default", Name: "guest"})
+		if err != nil || why == nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, why)
+		return nil
+	}
+	_ = report
 }

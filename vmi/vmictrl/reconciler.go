@@ -34,9 +34,9 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// DefaultWorkers is the default number of VirtualMachineInstances reconciled concurrently, as in
+// defaultWorkers is the default number of VirtualMachineInstances reconciled concurrently, as in
 // KubeVirt.
-const DefaultWorkers = 10
+const defaultWorkers = 10
 
 // firstRetry and lastRetry bound the back-off of failed passes, which doubles in between. Since
 // all dependencies are watched, the last is for those that cannot be: an admission plugin that
@@ -107,7 +107,7 @@ type Reconciler struct {
 	Metrics *Metrics
 	// Clock defaults to the real clock.
 	Clock clock.PassiveClock
-	// Workers defaults to DefaultWorkers.
+	// Workers defaults to 10.
 	Workers int
 	// Config is passed to vmi.Decide, with the settings of the cluster's KubeVirt object if
 	// there is one; it contains the replaceable parts of the decision: SpecValidator,
@@ -191,7 +191,7 @@ func (r *Reconciler) complete() error {
 		r.SilentAfter = vmi.DefaultSilentAfter
 	}
 	if r.Workers == 0 {
-		r.Workers = DefaultWorkers
+		r.Workers = defaultWorkers
 	}
 	r.parts()
 	r.starts = tracecontext.NewOperations(tracer, "vmi.Start", "vmi.Wait")

@@ -35,7 +35,7 @@ var verbs = map[domain.Verb]func(*guest, domain.Operation) error{
 	},
 	domain.SetMetadata: func(g *guest, op domain.Operation) error {
 		var d libvirtxml.Domain
-		if err := errors.Join(d.Unmarshal(g.definition), domain.PutMetadata(&d, op.Metadata)); err != nil {
+		if err := errors.Join(d.Unmarshal(g.definition), op.Metadata.Put(&d)); err != nil {
 			return err
 		}
 		return g.define(&d)

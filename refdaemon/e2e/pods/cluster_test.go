@@ -129,7 +129,7 @@ func newGuest(name string, change ...func(*v1.VirtualMachineInstance)) *v1.Virtu
 	d.Interfaces = []v1.Interface{{Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}}
 	s.Networks = []v1.Network{*v1.DefaultPodNetwork()}
 	s.Volumes = []v1.Volume{
-		{Name: "image", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: "virtloom.test/guest-disk:1", ImagePullPolicy: corev1.PullIfNotPresent}}},
+		{Name: "image", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: rig.DiskImage, ImagePullPolicy: corev1.PullIfNotPresent}}},
 		{Name: "cloudinit", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\nhostname: " + name + "\n"}}},
 	}
 	for _, f := range change {

@@ -18,8 +18,8 @@ import (
 // more than that their text is passed on with it.
 var Allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "0BSD", "CC0-1.0", "Unlicense"}
 
-// Excepted are licences of single modules that are right as they are used here, and why.
-var Excepted = map[string]map[string]string{
+// excepted are licences of single modules that are right as they are used here, and why.
+var excepted = map[string]map[string]string{
 	"github.com/cyphar/filepath-securejoin": {
 		"MPL-2.0": "holds for each file by itself; they are used unchanged, and what is passed on says where they are from",
 	},
@@ -88,7 +88,7 @@ func in(dir string) ([]File, error) {
 		}
 		f := File{Path: path, Text: string(text)}
 		if isLicence {
-			if f.IDs, err = Identify(text); err != nil {
+			if f.IDs, err = identify(text); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}
@@ -97,8 +97,8 @@ func in(dir string) ([]File, error) {
 	return found, nil
 }
 
-// Identify returns the licences whose text matches.
-func Identify(text []byte) ([]string, error) {
+// identify returns the licences whose text matches.
+func identify(text []byte) ([]string, error) {
 	cover := licensecheck.Scan(text)
 	var ids []string
 	for _, m := range cover.Match {
@@ -126,6 +126,6 @@ func IDs(files []File) []string {
 // Refused are those of the licences of a module that are neither allowed nor excepted.
 func Refused(module string, ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		return slices.Contains(Allowed, id) || Excepted[module][id] != ""
+		return slices.Contains(Allowed, id) || excepted[module][id] != ""
 	})
 }
