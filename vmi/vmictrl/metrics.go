@@ -182,11 +182,11 @@ func (m *Metrics) wrote(action string, err error) {
 	if m == nil {
 		return
 	}
-	m.writes.WithLabelValues(action, result(err)).Inc()
+	m.writes.WithLabelValues(action, writeResult(err)).Inc()
 }
 
-// result returns the result label of a write.
-func result(err error) string {
+// writeResult returns the result label of a write.
+func writeResult(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
