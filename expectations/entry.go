@@ -40,9 +40,9 @@ type state struct {
 	seenUID types.UID // UID of the last object observed under the name
 }
 
-// order compares two versions. ok is false if either is missing or malformed, unless they are identical, as the API
+// compareVersions compares two versions. ok is false if either is missing or malformed, unless they are identical, as the API
 // conventions allow any versions to be tested for equality.
-func order(a, b string) (cmp int, ok bool) {
+func compareVersions(a, b string) (cmp int, ok bool) {
 	if a == b {
 		return 0, a != "" && a != "0"
 	}
@@ -50,13 +50,13 @@ func order(a, b string) (cmp int, ok bool) {
 	return c, err == nil
 }
 
-func reached(have, need string) bool {
-	c, ok := order(have, need)
+func versionReached(have, need string) bool {
+	c, ok := compareVersions(have, need)
 	return ok && c >= 0
 }
 
 func isOlder(have, need string) bool {
-	c, ok := order(have, need)
+	c, ok := compareVersions(have, need)
 	return ok && c < 0
 }
 
@@ -124,7 +124,7 @@ func passes(version, needs string) (settled, ordered bool) {
 	if needs == "" {
 		return false, true
 	}
-	c, ok := order(version, needs)
+	c, ok := compareVersions(version, needs)
 	return ok && c >= 0, ok
 }
 
@@ -169,7 +169,7 @@ func (e *entry) bookmark(version string) bool {
 	if e.needs == "" && (e.seen == "" || isOlder(e.seen, version)) {
 		e.seen = version
 	}
-	return reached(version, e.needs)
+	return versionReached(version, e.needs)
 }
 
 // confirmation is the effect of the server's answer on an entry.
@@ -195,7 +195,7 @@ func (e *entry) confirm(obj metav1.Object) confirmation {
 
 func (e *entry) confirmCreate(obj metav1.Object) confirmation {
 	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
-	if (e.uid != "" && e.seenUID == e.uid) || reached(e.seen, e.needs) {
+	if (e.uid != "" && e.seenUID == e.uid) || versionReached(e.seen, e.needs) {
 		return settledNow
 	}
 	return stillOpen
@@ -205,10 +205,10 @@ func (e *entry) confirmUpdate(obj metav1.Object) confirmation {
 	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
 	unchanged := e.needs != "" && e.needs == e.base
 	gone := e.removed && e.uid != "" && e.seenUID == e.uid
-	if unchanged || gone || reached(e.seen, e.needs) {
+	if unchanged || gone || versionReached(e.seen, e.needs) {
 		return settledNow
 	}
-	if _, ok := order(e.seen, e.needs); e.seen != "" && !ok && e.problem != Incomparable {
+	if _, ok := compareVersions(e.seen, e.needs); e.seen != "" && !ok && e.problem != Incomparable {
 		e.problem = Incomparable
 		return alarming
 	}

@@ -55,5 +55,5 @@ func (h *handle) refuted(answer metav1.Object) bool {
 	early := h.early
 	h.early = nil
 	return early != nil && early.GetUID() != "" && early.GetUID() != answer.GetUID() &&
-		!reached(early.GetResourceVersion(), answer.GetResourceVersion())
+		!versionReached(early.GetResourceVersion(), answer.GetResourceVersion())
 }

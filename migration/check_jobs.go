@@ -86,7 +86,7 @@ func (c Config) utilityVolumesTimeout(m *v1.VirtualMachineInstanceMigration) tim
 	if c.Cluster != nil && c.Cluster.UtilityVolumesTimeout != nil {
 		limit = time.Duration(*c.Cluster.UtilityVolumesTimeout) * time.Second
 	}
-	return seconds(m, v1.MigrationUtilityVolumesTimeoutSecondsAnnotation, limit)
+	return annotatedSeconds(m, v1.MigrationUtilityVolumesTimeoutSecondsAnnotation, limit)
 }
 
 // mark sets a condition of KubeVirt's with what the migration waits for.

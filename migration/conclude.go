@@ -33,7 +33,7 @@ func (d conclusion) conclude() {
 		return
 	}
 	d.waits()
-	if st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration) {
+	if st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && notBegun(d.s.Migration) {
 		d.noteSource()
 	}
 }

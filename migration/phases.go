@@ -87,7 +87,7 @@ func (d advance) scheduling() phase {
 	if ready && targetObjects(d).follow() {
 		return v1.MigrationScheduled
 	}
-	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
+	limit := annotatedSeconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
 	expired := cause{reasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
 	if ready {
 		expired.message = fmt.Sprintf("hotplugged volumes were not attached within %s of the creation of target Pod %q: %s", limit, p.Name, d.plan.Message)
@@ -96,7 +96,7 @@ func (d advance) scheduling() phase {
 	if stuck {
 		d.explain(handoff.ByScheduler, ReasonUnschedulable, fmt.Sprintf("target Pod %q is unschedulable: %s", p.Name, why))
 		d.warnUnschedulable(why)
-		within := seconds(d.s.Migration, v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, d.s.Config.Timeouts.Unschedulable)
+		within := annotatedSeconds(d.s.Migration, v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, d.s.Config.Timeouts.Unschedulable)
 		if within > 0 && (limit <= 0 || within < limit) {
 			limit = within
 			expired = cause{ReasonUnschedulable, fmt.Sprintf("target Pod %q was unschedulable for %s: %s", p.Name, limit, why)}
@@ -161,7 +161,7 @@ func (d advance) scheduled() phase {
 // handOff writes everything that the nodes need in one change of the VMI.
 func (d advance) handOff(target string) {
 	c := &VMIChange{
-		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
+		TargetNode: target, User: d.s.newUser(), Labels: d.s.roomLabels(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.uid(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
 			TargetPod: d.s.TargetPod.Name, TargetAttachmentPodUID: d.s.attachmentUID(),

@@ -23,7 +23,7 @@ const computeContainer = "compute"
 // Of several, which a fixed name excludes, it returns one that has not ended, then the
 // oldest.
 func TargetPod(pods []*corev1.Pod, migration types.UID) *corev1.Pod {
-	return pick(pods, func(p *corev1.Pod) bool { return p.Labels[v1.MigrationJobLabel] == string(migration) })
+	return pickLauncherPod(pods, func(p *corev1.Pod) bool { return p.Labels[v1.MigrationJobLabel] == string(migration) })
 }
 
 // CurrentPod returns the launcher Pod among pods in which the VMI runs: the live Pod on the
@@ -35,11 +35,11 @@ func CurrentPod(vmi *v1.VirtualMachineInstance, pods []*corev1.Pod, except types
 			p.Spec.NodeName == vmi.Status.NodeName && (except == "" || p.Labels[v1.MigrationJobLabel] != string(except))
 	}
 	if ms := vmi.Status.MigrationState; ms != nil && ms.Completed && !ms.Failed && ms.TargetNode == vmi.Status.NodeName {
-		if p := pick(pods, func(p *corev1.Pod) bool { return here(p) && p.Name == ms.TargetPod }); p != nil {
+		if p := pickLauncherPod(pods, func(p *corev1.Pod) bool { return here(p) && p.Name == ms.TargetPod }); p != nil {
 			return p
 		}
 	}
-	return pick(pods, here)
+	return pickLauncherPod(pods, here)
 }
 
 // strays returns the launcher Pods among pods that hold resources of the VMI's without known
@@ -61,7 +61,7 @@ func (s Snapshot) strays(pods []*corev1.Pod) []*corev1.Pod {
 	return out
 }
 
-func pick(pods []*corev1.Pod, match func(*corev1.Pod) bool) *corev1.Pod {
+func pickLauncherPod(pods []*corev1.Pod, match func(*corev1.Pod) bool) *corev1.Pod {
 	var found []*corev1.Pod
 	for _, p := range pods {
 		if p.Labels[v1.AppLabel] == launcherpod.LauncherApp && match(p) {
@@ -131,10 +131,10 @@ func (s Snapshot) newUser() *uint64 {
 // qemuUser is the user ID of qemu in the launcher image.
 const qemuUser = 107
 
-// seconds reads a whole number of seconds from an annotation; an invalid value means the
+// annotatedSeconds reads a whole number of seconds from an annotation; an invalid value means the
 // fallback. Zero and less mean at once, returned as one nanosecond, as zero stands for no
 // bound.
-func seconds(m *v1.VirtualMachineInstanceMigration, annotation string, fallback time.Duration) time.Duration {
+func annotatedSeconds(m *v1.VirtualMachineInstanceMigration, annotation string, fallback time.Duration) time.Duration {
 	text, found := m.Annotations[annotation]
 	if !found {
 		return fallback

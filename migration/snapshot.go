@@ -178,12 +178,12 @@ func (s Snapshot) bandwidth() int64 {
 
 // mayStart reports whether only capacity is missing for the migration to start.
 func (s Snapshot) mayStart() bool {
-	return fresh(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.Owner() == nil && s.orphan() == nil &&
+	return notBegun(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.Owner() == nil && s.orphan() == nil &&
 		!s.refused() && !s.Config.evaluate(s).Blocked
 }
 
-// fresh reports whether nothing was done for the migration yet, as far as stored.
-func fresh(m *v1.VirtualMachineInstanceMigration) bool {
+// notBegun reports whether nothing was done for the migration yet, as far as stored.
+func notBegun(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.Status.Phase == v1.MigrationPhaseUnset || m.Status.Phase == v1.MigrationPending
 }
 

@@ -163,11 +163,11 @@ func (d interrupt) attachmentLost(row) (cause, bool) {
 	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !position(d).handedOff() {
 		p = d.s.carrier(claims)
 	}
-	return gone(p)
+	return attachmentEnd(p)
 }
 
-// gone returns how an attachment Pod has ended, if it has.
-func gone(p *corev1.Pod) (cause, bool) {
+// attachmentEnd returns how an attachment Pod has ended, if it has.
+func attachmentEnd(p *corev1.Pod) (cause, bool) {
 	switch {
 	case p == nil || standingOf(p) > 0:
 		return cause{}, false

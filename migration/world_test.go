@@ -30,7 +30,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{migrationworld.New(t), t}
+	return &world{migrationworld.NewWorld(t), t}
 }
 
 func newMigration(name string, uid types.UID) *v1.VirtualMachineInstanceMigration {

@@ -40,7 +40,7 @@ The required fields of a node have no default: its name, its address, and its ce
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return configfile.Print(cmd.OutOrStdout(), configfile.New(daemons[args[0]]))
+			return configfile.Print(cmd.OutOrStdout(), configfile.NewConfiguration(daemons[args[0]]))
 		},
 	}
 }

@@ -71,7 +71,7 @@ func (o *guestOptions) check() error {
 		return errors.New("--live is required: specify a file with the XML of the running domain, or - for standard input")
 	}
 	if o.command == "convert" {
-		if err := known(o.output, "xml"); err != nil {
+		if err := checkOutputFormat(o.output, "xml"); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func newDump() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return show(cmd.OutOrStdout(), o.output, &dumped{File: args[0], TakenAt: d.TakenAt.UTC(), Kinds: d.Kinds()})
+		return printResult(cmd.OutOrStdout(), o.output, &dumped{File: args[0], TakenAt: d.TakenAt.UTC(), Kinds: d.Kinds()})
 	}
 	return cmd
 }

@@ -78,7 +78,7 @@ func newExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(cmd.OutOrStdout(), o.output, e)
+			return printResult(cmd.OutOrStdout(), o.output, e)
 		})
 	}
 	return cmd

@@ -57,8 +57,8 @@ type usageError struct{ error }
 // Unwrap returns the wrapped error.
 func (e usageError) Unwrap() error { return e.error }
 
-// wrong wraps an error as one of a command's arguments.
-func wrong(cmd *cobra.Command, err error) error {
+// argumentError wraps an error as one of a command's arguments.
+func argumentError(cmd *cobra.Command, err error) error {
 	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 	if name == "" {
 		return usageError{fmt.Errorf("%w; %s -h lists the commands", err, cmd.CommandPath())}
@@ -70,7 +70,7 @@ func wrong(cmd *cobra.Command, err error) error {
 func checked(check func(args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(args); err != nil {
-			return wrong(cmd, err)
+			return argumentError(cmd, err)
 		}
 		return nil
 	}
@@ -126,7 +126,7 @@ Exit code 1 means a failure, 2 invalid arguments, 3 differences found by diff.`,
 		Example:       "  refdaemon controller -h\n  refdaemon config print-defaults controller",
 		SilenceErrors: true, SilenceUsage: true,
 	})
-	root.SetFlagErrorFunc(wrong)
+	root.SetFlagErrorFunc(argumentError)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", "Flags.FlagUsagesWrapped "+helpWidth+" "))
 	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newDump(),
 		newConfig(), newInstallation(), newVersion())
@@ -147,7 +147,7 @@ func group(cmd *cobra.Command) *cobra.Command {
 				names = append(names, c.Name())
 			}
 		}
-		return wrong(cmd, fmt.Errorf("unknown command %q; use one of %s", args[0], strings.Join(names, ", ")))
+		return argumentError(cmd, fmt.Errorf("unknown command %q; use one of %s", args[0], strings.Join(names, ", ")))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd

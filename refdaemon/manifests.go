@@ -36,8 +36,8 @@ func outputFlag(fs *pflag.FlagSet, to *string, usual, formats string) {
 	fs.StringVarP(to, "output", "o", usual, "output `format`: "+formats)
 }
 
-// known checks the value of -o.
-func known(output string, formats ...string) error {
+// checkOutputFormat checks the value of -o.
+func checkOutputFormat(output string, formats ...string) error {
 	if !slices.Contains(formats, output) {
 		return fmt.Errorf("-o %s is unknown; use %s", output, strings.Join(formats, " or "))
 	}
@@ -85,7 +85,7 @@ func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []o
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, err
 	}
-	c, err := offline.New(objects...)
+	c, err := offline.NewCluster(objects...)
 	if err != nil {
 		return nil, nil, err
 	}

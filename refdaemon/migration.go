@@ -29,7 +29,7 @@ func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (transport.T
 	if p.Certificates, err = o.certificates(mgr, p.Log); err != nil {
 		return nil, err
 	}
-	proxy, err := migrationproxy.New(p)
+	proxy, err := migrationproxy.NewProxy(p)
 	if err != nil {
 		return nil, err
 	}

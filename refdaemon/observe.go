@@ -45,18 +45,18 @@ func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
 	outputFlag(fs, &o.output, "text", "text or json")
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		err := known(o.output, "text", "json")
+		err := checkOutputFormat(o.output, "text", "json")
 		if err == nil && o.timeout <= 0 {
 			err = fmt.Errorf("--timeout %s leaves no time", o.timeout)
 		}
 		if err != nil {
-			return wrong(cmd, err)
+			return argumentError(cmd, err)
 		}
 		if o.config, err = load(cmd, o.source); err != nil || o.further == nil {
 			return err
 		}
 		if err := o.further(); err != nil {
-			return wrong(cmd, err)
+			return argumentError(cmd, err)
 		}
 		return nil
 	}

@@ -122,7 +122,7 @@ func TestObservers_EscapeControlCharacters(t *testing.T) {
 		"of eight bits":    {"a=\u009b2J\r\n", "a=�2J�\n"},
 	} {
 		var out bytes.Buffer
-		if err := show(&out, "text", said(tt.text)); err != nil || out.String() != tt.want {
+		if err := printResult(&out, "text", said(tt.text)); err != nil || out.String() != tt.want {
 			t.Errorf("%s: error %v, printed %q, want %q", name, err, out.String(), tt.want)
 		}
 	}

@@ -62,7 +62,7 @@ func newPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return show(cmd.OutOrStdout(), o.output, p)
+			return printResult(cmd.OutOrStdout(), o.output, p)
 		})
 	}
 	return cmd

@@ -139,7 +139,7 @@ func (o *renderOptions) check() error {
 	}
 	explains := o.explain != "" || o.resources
 	if o.output != "" {
-		if err := known(o.output, "yaml", "json"); err != nil {
+		if err := checkOutputFormat(o.output, "yaml", "json"); err != nil {
 			return err
 		}
 	}

@@ -101,9 +101,9 @@ func newVersion() *cobra.Command {
 and the supported version of KubeVirt's API.`,
 		Example: "  refdaemon version\n  refdaemon version -o json",
 		Args:    nothing,
-		PreRunE: checked(func([]string) error { return known(output, "text", "json") }),
+		PreRunE: checked(func([]string) error { return checkOutputFormat(output, "text", "json") }),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd.OutOrStdout(), output, thisBuild())
+			return printResult(cmd.OutOrStdout(), output, thisBuild())
 		},
 	}
 	outputFlag(cmd.Flags(), &output, "text", "text or json")
@@ -113,8 +113,8 @@ and the supported version of KubeVirt's API.`,
 // writer is a result with a text form.
 type writer interface{ Write(io.Writer) error }
 
-// show writes a result in the requested format, atomically.
-func show(out io.Writer, format string, result writer) error {
+// printResult writes a result in the requested format, atomically.
+func printResult(out io.Writer, format string, result writer) error {
 	var text bytes.Buffer
 	if format == "text" {
 		if err := result.Write(plaintext.Writer{To: &text}); err != nil {

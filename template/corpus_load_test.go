@@ -99,7 +99,7 @@ func readObjects(t testing.TB, file string) []offline.Object {
 
 func readCluster(t testing.TB, file string) *offline.Cluster {
 	t.Helper()
-	cluster, err := offline.New(readObjects(t, file)...)
+	cluster, err := offline.NewCluster(readObjects(t, file)...)
 	if err != nil {
 		t.Fatal(err)
 	}

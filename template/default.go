@@ -59,7 +59,7 @@ func Default() *Renderer {
 	for i := range stages {
 		stages[i].Trusted = true
 	}
-	r, err := render.New(stages...)
+	r, err := render.NewRenderer(stages...)
 	if err != nil {
 		panic(err) //nolint:forbidigo // the stages are constant, and every test renders with them
 	}

@@ -5,4 +5,4 @@ package template
 import "github.com/virtloom/virtloom/template/render"
 
 // Distrusted returns the renderer with the stock stages as if they were custom ones.
-func Distrusted() (*Renderer, error) { return render.New(stockStages()...) }
+func Distrusted() (*Renderer, error) { return render.NewRenderer(stockStages()...) }

@@ -101,7 +101,7 @@ func TestBounds_ExceededBeforeStages(t *testing.T) {
 	annotated := newVMI(guest("1Gi"))
 	annotated.Annotations = map[string]string{"a": strings.Repeat("x", 300_000)}
 	ran := false
-	r, err := render.New(render.Stage{Name: "first", Pods: render.AllPods, Apply: func(*render.Draft) error { ran = true; return nil }})
+	r, err := render.NewRenderer(render.Stage{Name: "first", Pods: render.AllPods, Apply: func(*render.Draft) error { ran = true; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

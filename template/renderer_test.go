@@ -77,7 +77,7 @@ func stage(name string, apply func(*render.Draft)) render.Stage {
 
 func TestRenderer_Derived(t *testing.T) {
 	nothing := stage("extra", func(*render.Draft) {})
-	base, err := render.New(stage("a", func(*render.Draft) {}), stage("b", func(*render.Draft) {}))
+	base, err := render.NewRenderer(stage("a", func(*render.Draft) {}), stage("b", func(*render.Draft) {}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestStage_FieldOfAnotherStage(t *testing.T) {
 }
 
 func TestStage_MissingContainer(t *testing.T) {
-	r, err := render.New(stage("env", func(d *render.Draft) { d.Container("nobody").Env(corev1.EnvVar{Name: "A"}) }))
+	r, err := render.NewRenderer(stage("env", func(d *render.Draft) { d.Container("nobody").Env(corev1.EnvVar{Name: "A"}) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestStage_MissingContainer(t *testing.T) {
 
 func TestStage_ErrorCause(t *testing.T) {
 	cause := errors.New("cause")
-	r, err := render.New(render.Stage{Name: "x", Apply: func(*render.Draft) error { return cause }})
+	r, err := render.NewRenderer(render.Stage{Name: "x", Apply: func(*render.Draft) error { return cause }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func putCondition(of v1.VirtualMachineInstanceConditionType, status corev1.Condi
 	return conditionChange{Type: of, Set: &v1.VirtualMachineInstanceCondition{Type: of, Status: status, Reason: reason, Message: message}}
 }
 
-func drop(of v1.VirtualMachineInstanceConditionType) conditionChange {
+func removeCondition(of v1.VirtualMachineInstanceConditionType) conditionChange {
 	return conditionChange{Type: of, Remove: true}
 }
 
@@ -167,7 +167,7 @@ func (d conditions) synchronized() conditionChange {
 	case d.VMI.Status.Phase == v1.Scheduled, d.VMI.Status.Phase == v1.Running:
 		return leave
 	case d.plan.VMI.Status.Phase == v1.Scheduled:
-		return drop(of) // from now on the node agent owns the condition
+		return removeCondition(of) // from now on the node agent owns the condition
 	case d.VMI.Status.Reason == ReasonNodeUnresponsive && d.Failure == nil:
 		return leave // keep the cause of the failure readable
 	case d.VMI.IsFinal() && d.lease.Epoch > 0 && d.byNode():
@@ -183,7 +183,7 @@ func (d conditions) synchronized() conditionChange {
 	case len(d.Unseen) > 0:
 		return leave // nothing was tried, so no improvement is known
 	default:
-		return drop(of)
+		return removeCondition(of)
 	}
 }
 
@@ -216,9 +216,9 @@ func (d conditions) scheduled() conditionChange {
 		if c := podCondition(d.pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 			return d.mirror(podScheduledCondition, c)
 		}
-		return drop(podScheduledCondition)
+		return removeCondition(podScheduledCondition)
 	case v1.Scheduled:
-		return drop(podScheduledCondition)
+		return removeCondition(podScheduledCondition)
 	default:
 		return leave
 	}
@@ -231,7 +231,7 @@ func (d conditions) provisioning() conditionChange {
 	case v1.VmPhaseUnset, v1.Pending:
 		return provisioning(d.Snapshot)
 	case v1.Scheduling, v1.Scheduled:
-		return drop(v1.VirtualMachineInstanceProvisioning)
+		return removeCondition(v1.VirtualMachineInstanceProvisioning)
 	default:
 		return leave
 	}
@@ -271,4 +271,4 @@ func (d conditions) migrationRequired() conditionChange {
 }
 
 // understood removes the condition: the rules run only for a valid object.
-func (conditions) understood() conditionChange { return drop(conditionUnderstood) }
+func (conditions) understood() conditionChange { return removeCondition(conditionUnderstood) }

@@ -184,7 +184,7 @@ func ExamplePlan_Blocked() {
 	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
 	plan := vmi.Decide(vmi.Snapshot{VMI: g}, exampleNow)
 	if w := plan.Blocked(); w != nil {
-		fmt.Println(w.Reason, "-", w.By)
+		fmt.Println(w.Reason, "-", w.Responsible)
 	}
 	for _, e := range plan.Events {
 		fmt.Println(inWords(e))

@@ -91,7 +91,7 @@ func (h Hierarchy) of(pid int) (string, error) {
 	if err := separate(base, own); err != nil {
 		return "", err
 	}
-	return clean(mount.dir, base), nil
+	return cgroupPath(mount.dir, base), nil
 }
 
 // separate checks that a cgroup belongs to one container, and not to this process.

@@ -39,7 +39,7 @@ func setLists(dir *os.File, rules []Rule) (changed bool, err error) {
 		return false, err
 	}
 	if have == nil {
-		if err := write(dir, denyFile, everyDevice); err != nil {
+		if err := writeRule(dir, denyFile, everyDevice); err != nil {
 			return false, err
 		}
 		changed = true
@@ -58,7 +58,7 @@ func setLists(dir *os.File, rules []Rule) (changed bool, err error) {
 				continue
 			}
 			r := Rule{Kind: d.kind, Major: d.major, Minor: d.minor, Access: access}
-			if err := write(dir, step.file, r.String()); err != nil {
+			if err := writeRule(dir, step.file, r.String()); err != nil {
 				return changed, err
 			}
 			changed = true
@@ -69,7 +69,7 @@ func setLists(dir *os.File, rules []Rule) (changed bool, err error) {
 
 // listed returns what a cgroup allows; nil if that is everything.
 func listed(dir *os.File) (map[device]Access, error) {
-	f, err := file(dir, listFile, unix.O_RDONLY)
+	f, err := openCgroupFile(dir, listFile, unix.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("its hierarchy is not that of the devices controller: %w", domain.ErrUnsupported)
 	}
@@ -129,9 +129,9 @@ func parseRule(line string) (Rule, error) {
 	return r, nil
 }
 
-// write writes one rule to a file of the cgroup: the kernel takes one at a time.
-func write(dir *os.File, name, rule string) error {
-	f, err := file(dir, name, unix.O_WRONLY)
+// writeRule writes one rule to a file of the cgroup: the kernel takes one at a time.
+func writeRule(dir *os.File, name, rule string) error {
+	f, err := openCgroupFile(dir, name, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ func write(dir *os.File, name, rule string) error {
 	return nil
 }
 
-// file opens a file of the cgroup.
-func file(dir *os.File, name string, flags int) (*os.File, error) {
+// openCgroupFile opens a file of the cgroup.
+func openCgroupFile(dir *os.File, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}

@@ -30,7 +30,7 @@ func Set(dir string, rules []Rule) (changed bool, err error) {
 			return false, err
 		}
 	}
-	fd, v1, err := open(dir)
+	fd, v1, err := openCgroup(dir)
 	if err != nil {
 		return false, err
 	}
@@ -78,8 +78,8 @@ func setProgram(fd *os.File, rules []Rule) (changed bool, err error) {
 	return true, nil
 }
 
-// open opens the directory of a cgroup that may have a filter, of either version.
-func open(dir string) (fd *os.File, v1 bool, err error) {
+// openCgroup opens the directory of a cgroup that may have a filter, of either version.
+func openCgroup(dir string) (fd *os.File, v1 bool, err error) {
 	fd, err = os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -179,5 +179,5 @@ func attach(fd *os.File, next *ebpf.Program, old []*ebpf.Program) error {
 	return err
 }
 
-// clean joins a path to the mount point without leaving it.
-func clean(mount, path string) string { return filepath.Join(mount, filepath.Clean("/"+path)) }
+// cgroupPath joins a path to the mount point without leaving it.
+func cgroupPath(mount, path string) string { return filepath.Join(mount, filepath.Clean("/"+path)) }

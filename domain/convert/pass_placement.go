@@ -85,7 +85,7 @@ func (p *pinning) vcpus() error {
 	}
 	t := xmlspec.TopologyOf(&p.VMI.Spec.Domain)
 	cores, width := int(t.Sockets*t.Cores), int(t.Threads)
-	p.pool = cpupool.New(p.Facts.Cells, p.Facts.CPUs, width)
+	p.pool = cpupool.NewPool(p.Facts.Cells, p.Facts.CPUs, width)
 	strict := p.in.NUMA != nil && p.in.NUMA.GuestMappingPassthrough != nil
 	hosts, missing := p.pool.Fit(cores, !strict)
 	if missing > 0 {

@@ -74,7 +74,7 @@ func TestCPUPool_Order(t *testing.T) {
 	}
 	for name, r := range rows {
 		t.Run(name, func(t *testing.T) {
-			got, missing := cpupool.New(r.topology, r.cpus, r.width).Fit(r.cores, !r.strict)
+			got, missing := cpupool.NewPool(r.topology, r.cpus, r.width).Fit(r.cores, !r.strict)
 			if !slices.Equal(got, r.want) || missing != r.missing {
 				t.Errorf("threads %v and %d cores missing, want %v and %d", got, missing, r.want, r.missing)
 			}
@@ -83,7 +83,7 @@ func TestCPUPool_Order(t *testing.T) {
 }
 
 func TestCPUPool_FragmentsFirst(t *testing.T) {
-	p := cpupool.New(twoCells(), []uint{0, 6, 2, 3}, 2)
+	p := cpupool.NewPool(twoCells(), []uint{0, 6, 2, 3}, 2)
 	var got []uint
 	for {
 		id, ok := p.Thread()

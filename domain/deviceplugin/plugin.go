@@ -140,7 +140,7 @@ func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	p.serving.Store(s)
 	return true, p.watch(ctx, n, s, served, func() bool {
 		now, err := os.Stat(filepath.Join(p.Folder, kubeletSocket))
-		return err == nil && same(now, known) && sock.ours()
+		return err == nil && sameSocket(now, known) && sock.ours()
 	})
 }
 

@@ -26,7 +26,7 @@ type socket struct {
 // listen creates the socket. It removes a socket of an earlier process at the same path, but
 // neither a file of another type nor a socket with an active server.
 func listen(ctx context.Context, path string) (*socket, error) {
-	if err := clear(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
@@ -46,7 +46,7 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	return s, nil
 }
 
-func clear(ctx context.Context, path string) error {
+func removeStaleSocket(ctx context.Context, path string) error {
 	st, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -71,11 +71,11 @@ func clear(ctx context.Context, path string) error {
 // ours reports whether the file at the path still is the socket.
 func (s *socket) ours() bool {
 	st, err := os.Lstat(s.path)
-	return err == nil && same(st, s.file)
+	return err == nil && sameSocket(st, s.file)
 }
 
-// same reports whether both are the same file. The inode number of a removed file may be reused.
-func same(a, b os.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }
+// sameSocket reports whether both are the same file. The inode number of a removed file may be reused.
+func sameSocket(a, b os.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }
 
 // remove removes the file if it belongs to the socket.
 func (s *socket) remove() error {

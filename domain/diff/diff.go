@@ -75,7 +75,7 @@ func Compare(desired, lastApplied, live *libvirtxml.Domain) ([]Difference, error
 	case desired.Name != live.Name:
 		return nil, fmt.Errorf("diff: domain %s cannot be compared with %s: %w", desired.Name, live.Name, domain.ErrInvalid)
 	}
-	c := compare(desired, lastApplied, live)
+	c := compareDomains(desired, lastApplied, live)
 	if !c.byWish {
 		return c.found, nil
 	}
@@ -91,11 +91,11 @@ func Compare(desired, lastApplied, live *libvirtxml.Domain) ([]Difference, error
 	if err != nil {
 		return nil, err
 	}
-	return compare(want, last, live).found, nil
+	return compareDomains(want, last, live).found, nil
 }
 
-// compare implements Compare for domains of the same guest.
-func compare(want, last, live *libvirtxml.Domain) *comparison {
+// compareDomains implements Compare for domains of the same guest.
+func compareDomains(want, last, live *libvirtxml.Domain) *comparison {
 	c := &comparison{name: want.Name, want: want, last: last, live: live}
 	// The order of these calls is the order of the result for differences of equal turn: what makes
 	// it another machine comes first, as a user who reads one line only should read that one.

@@ -165,7 +165,7 @@ func (i informing) NeedLeaderElection() bool { return false }
 
 // inform adds to the manager what runs beside the workers.
 func (r *Reconciler) inform(mgr ctrl.Manager) error {
-	beside := []manager.Runnable{r.keyedWorkers, draining{r}}
+	beside := []manager.Runnable{r.keyedWorkers, migrationDrain{r}}
 	if r.Informer == nil {
 		r.Informer = &informer.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
 		beside = append(beside, informing{r.Informer})
@@ -305,7 +305,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w obser
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("role", string(plan.Role)),
 		attribute.Int("tasks", len(plan.Actions)), attribute.Int("differences", len(plan.Differences)))
 	stored := changed(v.vmi, plan.VMI)
-	was, want := v.leases()
+	was, want := v.leaseChange()
 	actor{r}.step(ctx, key, v.noticed(r.NodeName)...)
 	if v.observed, err = (actor{r}).store(ctx, v); err != nil {
 		return reconcile.Result{}, err

@@ -121,12 +121,12 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 		what + " is attached once": {needs: needs, run: func(s *suite) {
 			s.start()
 			dev := s.Devices[a](s)
-			before := count(s.get().Domain)
+			before := countDevices(s.get().Domain)
 			s.must(domain.AttachDevice, withDevice(dev))
 			s.must(domain.AttachDevice, withDevice(dev))
 			st := s.get()
-			if !st.HasDevice(s.alias(dev)) || count(st.Domain) != before+1 {
-				s.Errorf("%d devices, want one more than %d", count(st.Domain), before)
+			if !st.HasDevice(s.alias(dev)) || countDevices(st.Domain) != before+1 {
+				s.Errorf("%d devices, want one more than %d", countDevices(st.Domain), before)
 			}
 		}},
 		what + " is attached to a paused guest": {needs: needs, run: func(s *suite) {
@@ -165,8 +165,10 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 	}
 }
 
-// count is the number of disks and network cards.
-func count(d *libvirtxml.Domain) int { return len(devices(d).Disks) + len(devices(d).Interfaces) }
+// countDevices is the number of disks and network cards.
+func countDevices(d *libvirtxml.Domain) int {
+	return len(devices(d).Disks) + len(devices(d).Interfaces)
+}
 
 // medium reports whether there is one in the drive.
 func (s *subject) medium(alias string) bool {

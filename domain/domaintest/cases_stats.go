@@ -20,7 +20,7 @@ var statsCases = map[string]conformanceCase{
 			s.Error("they are not sorted")
 		}
 		for _, name := range []string{s.name, s.other()} {
-			if st := find(all, name); st == nil || st.UUID != s.Definition(s, name).UUID {
+			if st := findStats(all, name); st == nil || st.UUID != s.Definition(s, name).UUID {
 				s.Errorf("statistics of %s are %+v", name, st)
 			}
 		}
@@ -28,21 +28,21 @@ var statsCases = map[string]conformanceCase{
 	"statistics of paused guests are there": {needs: []Ability{Statistics}, run: func(s *suite) {
 		s.start()
 		s.must(domain.Suspend)
-		if find(s.stats(), s.name) == nil {
+		if findStats(s.stats(), s.name) == nil {
 			s.Error("they are missing")
 		}
 	}},
 	"a guest that ended has no statistics": {needs: []Ability{Statistics}, run: func(s *suite) {
 		s.start()
 		s.must(domain.Destroy)
-		if st := find(s.stats(), s.name); st != nil {
+		if st := findStats(s.stats(), s.name); st != nil {
 			s.Errorf("statistics are %+v", st)
 		}
 	}},
 	"statistics know the CPUs of the guest": {needs: []Ability{DeviceStatistics, CPUHotplug}, run: func(s *suite) {
 		s.start()
 		s.must(domain.SetVCPUs, withVCPUs(2))
-		st := find(s.stats(), s.name)
+		st := findStats(s.stats(), s.name)
 		if st == nil || len(st.VCPUs) != 2 {
 			s.Errorf("statistics are %+v", st)
 		}
@@ -52,7 +52,7 @@ var statsCases = map[string]conformanceCase{
 		s.stats() // before the disk is there
 		dev := s.Devices[DiskHotplug](s)
 		s.must(domain.AttachDevice, withDevice(dev))
-		st := find(s.stats(), s.name)
+		st := findStats(s.stats(), s.name)
 		if st == nil || !slices.ContainsFunc(st.Disks, func(d stats.Disk) bool {
 			return d.Alias == s.alias(dev) && d.Target != "" && d.Capacity > 0
 		}) {
@@ -63,7 +63,7 @@ var statsCases = map[string]conformanceCase{
 		s.start()
 		dev := s.Devices[InterfaceHotplug](s)
 		s.must(domain.AttachDevice, withDevice(dev))
-		st := find(s.stats(), s.name)
+		st := findStats(s.stats(), s.name)
 		if st == nil || !slices.ContainsFunc(st.Interfaces, func(i stats.Interface) bool { return i.Alias == s.alias(dev) }) {
 			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
 		}
@@ -77,8 +77,8 @@ func (s *subject) stats() []stats.Domain {
 	return all
 }
 
-// find returns the statistics of a domain; nil if there are none.
-func find(all []stats.Domain, name string) *stats.Domain {
+// findStats returns the statistics of a domain; nil if there are none.
+func findStats(all []stats.Domain, name string) *stats.Domain {
 	for i := range all {
 		if all[i].Name == name {
 			return &all[i]

@@ -176,7 +176,7 @@ func (c *channel) open(ctx context.Context) (*session, error) {
 	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, pid: peer(raw), cancel: end}
 	stop := context.AfterFunc(ctx, end)
 	if err = s.greet(ctx, long); err == nil && !stop() {
-		err = over(ctx, "watch", "")
+		err = contextError(ctx, "watch", "")
 	}
 	if err != nil {
 		s.close()
@@ -361,7 +361,7 @@ func (c *Client) absent() bool {
 
 // session returns the connection for a call.
 func (c *channel) session(ctx context.Context, op, name string) (*session, error) {
-	if err := over(ctx, op, name); err != nil {
+	if err := contextError(ctx, op, name); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()

@@ -204,14 +204,14 @@ func (c *snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snap
 
 // RevertSnapshot implements domain.Snapshotter.
 func (c *snapshotter) RevertSnapshot(ctx context.Context, name, snapshot string) error {
-	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
+	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: validUTF8(snapshot)}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.RevertSnapshot, req, question{"revert snapshot", name, extendedTimeout})
 	return err
 }
 
 // DeleteSnapshot implements domain.Snapshotter.
 func (c *snapshotter) DeleteSnapshot(ctx context.Context, name, snapshot string) error {
-	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: text(snapshot)}}
+	req := &launcherpb.SnapshotRequest{Domain: name, Snapshot: &launcherpb.Snapshot{Name: validUTF8(snapshot)}}
 	_, err := ask(ctx, c.channel, launcherpb.LauncherClient.DeleteSnapshot, req, question{"delete snapshot", name, extendedTimeout})
 	return err
 }

@@ -55,7 +55,7 @@ func (c *migrator) MigrateTelling(ctx context.Context, req domain.MigrationReque
 		defer close(cancelled)
 		c.cancelMigration(long, s, wire)
 	})
-	err = result(long, stream, req.Domain, report)
+	err = migrationResult(long, stream, req.Domain, report)
 	if !stop() {
 		cancel()
 		<-cancelled
@@ -74,8 +74,8 @@ func (c *migrator) cancelMigration(ctx context.Context, s *session, m *launcherp
 	}
 }
 
-// result waits for the outcome of a migration.
-func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.MigrateResponse], name string, report func(domain.Progress)) error {
+// migrationResult waits for the outcome of a migration.
+func migrationResult(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.MigrateResponse], name string, report func(domain.Progress)) error {
 	const op = "migrate"
 	for {
 		m, err := stream.Recv()

@@ -45,14 +45,14 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	raw := data.Materialize()
 	left := maxFields
-	if err := measure(raw, m.ProtoReflect().Descriptor(), 0, &left); err != nil {
+	if err := countFields(raw, m.ProtoReflect().Descriptor(), 0, &left); err != nil {
 		return err
 	}
 	return protobuf.Unmarshal(raw, m)
 }
 
-// measure counts the fields of a message and those nested in it, down from left.
-func measure(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
+// countFields counts the fields of a message and those nested in it, down from left.
+func countFields(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
 	if depth > maxNested {
 		return errBounds
 	}
@@ -80,7 +80,7 @@ func measureField(value []byte, kind protowire.Type, f protoreflect.FieldDescrip
 		inner, _ := protowire.ConsumeBytes(value)
 		switch {
 		case f.Message() != nil:
-			if err := measure(inner, f.Message(), depth+1, left); err != nil {
+			if err := countFields(inner, f.Message(), depth+1, left); err != nil {
 				return err
 			}
 		case f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.BytesKind:

@@ -205,7 +205,7 @@ func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	if err != nil {
 		return nil, err
 	}
-	whose, err := c.whose(ctx, uid)
+	whose, err := c.guestOfPod(ctx, uid)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func toWire(err error) *launcherpb.Error {
 	if err == nil {
 		return &launcherpb.Error{}
 	}
-	out := &launcherpb.Error{Message: text(err.Error())}
+	out := &launcherpb.Error{Message: validUTF8(err.Error())}
 	for _, m := range meanings {
 		if errors.Is(err, m.err) {
 			out.Kinds = append(out.Kinds, m.kind)
@@ -134,7 +134,7 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 	if s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded {
 		awaitDeadline(ctx)
 	}
-	if ended := over(ctx, op, name); ended != nil {
+	if ended := contextError(ctx, op, name); ended != nil {
 		return ended
 	}
 	out := &Error{Op: op, Domain: name, Message: short(s.Message())}
@@ -155,8 +155,8 @@ func awaitDeadline(ctx context.Context) {
 	<-soon.Done()
 }
 
-// over is the error of a call whose context has ended; nil while it has not.
-func over(ctx context.Context, op, name string) error {
+// contextError is the error of a call whose context has ended; nil while it has not.
+func contextError(ctx context.Context, op, name string) error {
 	err := ctx.Err()
 	if err == nil {
 		return nil

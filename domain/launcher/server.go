@@ -264,8 +264,8 @@ func able[A any](s *Server, what string) (A, error) {
 	return a, nil
 }
 
-// did is the answer to a successful call.
-func did(err error) (*launcherpb.Done, error) {
+// doneAnswer is the answer to a successful call.
+func doneAnswer(err error) (*launcherpb.Done, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -19,12 +19,12 @@ func (s operationCalls) Sync(ctx context.Context, in *launcherpb.SyncRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return did(s.Hypervisor.Apply(ctx, op))
+	return doneAnswer(s.Hypervisor.Apply(ctx, op))
 }
 
 // apply carries out a verb whose only argument is the domain.
 func (s operationCalls) apply(ctx context.Context, verb domain.Verb, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	return did(s.Hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: in.Domain}))
+	return doneAnswer(s.Hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: in.Domain}))
 }
 
 // Shutdown implements launcherpb.LauncherServer.
@@ -49,7 +49,7 @@ func (s operationCalls) Reset(ctx context.Context, in *launcherpb.DomainRequest)
 
 // Reboot implements launcherpb.LauncherServer.
 func (s operationCalls) Reboot(ctx context.Context, in *launcherpb.RebootRequest) (*launcherpb.Done, error) {
-	return did(s.Hypervisor.Apply(ctx, domain.Operation{Verb: domain.Reboot, Domain: in.Domain, Agent: in.Agent}))
+	return doneAnswer(s.Hypervisor.Apply(ctx, domain.Operation{Verb: domain.Reboot, Domain: in.Domain, Agent: in.Agent}))
 }
 
 // Destroy implements launcherpb.LauncherServer.
@@ -90,7 +90,7 @@ func (s agentCalls) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return did(a.Freeze(ctx, in.Domain))
+	return doneAnswer(a.Freeze(ctx, in.Domain))
 }
 
 // Thaw implements launcherpb.LauncherServer.
@@ -99,7 +99,7 @@ func (s agentCalls) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*la
 	if err != nil {
 		return nil, err
 	}
-	return did(a.Thaw(ctx, in.Domain))
+	return doneAnswer(a.Thaw(ctx, in.Domain))
 }
 
 // SetTime implements launcherpb.LauncherServer.
@@ -108,7 +108,7 @@ func (s agentCalls) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return did(a.SetTime(ctx, in.Domain, fromNanos(in.Now)))
+	return doneAnswer(a.SetTime(ctx, in.Domain, fromNanos(in.Now)))
 }
 
 // AgentCommand implements launcherpb.LauncherServer.
@@ -121,7 +121,7 @@ func (s agentCalls) AgentCommand(ctx context.Context, in *launcherpb.AgentComman
 	if err != nil {
 		return nil, err
 	}
-	return &launcherpb.AgentCommandResponse{Answer: text(answer)}, nil
+	return &launcherpb.AgentCommandResponse{Answer: validUTF8(answer)}, nil
 }
 
 // Stats implements launcherpb.LauncherServer.
@@ -159,7 +159,7 @@ func (s snapshotCalls) TakeSnapshot(ctx context.Context, in *launcherpb.Snapshot
 	if err != nil {
 		return nil, err
 	}
-	return did(k.TakeSnapshot(ctx, in.Domain, snapshotFromWire(in.Snapshot)))
+	return doneAnswer(k.TakeSnapshot(ctx, in.Domain, snapshotFromWire(in.Snapshot)))
 }
 
 // Snapshots implements launcherpb.LauncherServer.
@@ -181,7 +181,7 @@ func (s snapshotCalls) RevertSnapshot(ctx context.Context, in *launcherpb.Snapsh
 	if err != nil {
 		return nil, err
 	}
-	return did(k.RevertSnapshot(ctx, in.Domain, in.Snapshot.GetName()))
+	return doneAnswer(k.RevertSnapshot(ctx, in.Domain, in.Snapshot.GetName()))
 }
 
 // DeleteSnapshot implements launcherpb.LauncherServer.
@@ -190,7 +190,7 @@ func (s snapshotCalls) DeleteSnapshot(ctx context.Context, in *launcherpb.Snapsh
 	if err != nil {
 		return nil, err
 	}
-	return did(k.DeleteSnapshot(ctx, in.Domain, in.Snapshot.GetName()))
+	return doneAnswer(k.DeleteSnapshot(ctx, in.Domain, in.Snapshot.GetName()))
 }
 
 // FinalizeMigration implements launcherpb.LauncherServer. Links that go down and up make the guest
@@ -201,11 +201,11 @@ func (s migrationCalls) FinalizeMigration(ctx context.Context, in *launcherpb.Fi
 	}
 	a, able := s.Hypervisor.(domain.GuestAgent)
 	if !able || in.Now == 0 {
-		return did(nil)
+		return doneAnswer(nil)
 	}
 	err := a.SetTime(ctx, in.Domain, fromNanos(in.Now))
 	if errors.Is(err, domain.ErrNoAgent) || errors.Is(err, domain.ErrUnsupported) {
 		err = nil
 	}
-	return did(err)
+	return doneAnswer(err)
 }

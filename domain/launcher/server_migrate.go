@@ -150,7 +150,7 @@ func (s migrationCalls) reportProgress(ctx context.Context, m domain.Migrator, n
 // CancelMigration implements launcherpb.LauncherServer.
 func (s migrationCalls) CancelMigration(_ context.Context, in *launcherpb.CancelMigrationRequest) (*launcherpb.Done, error) {
 	s.migrations.cancel(in.Domain, in.Id)
-	return did(nil)
+	return doneAnswer(nil)
 }
 
 // MigrationProgress implements launcherpb.LauncherServer.
@@ -172,7 +172,7 @@ func (s migrationCalls) AbortMigration(ctx context.Context, in *launcherpb.Domai
 	if err != nil {
 		return nil, err
 	}
-	return did(m.AbortMigration(ctx, in.Domain))
+	return doneAnswer(m.AbortMigration(ctx, in.Domain))
 }
 
 // SwitchToPostCopy implements launcherpb.LauncherServer.
@@ -181,7 +181,7 @@ func (s migrationCalls) SwitchToPostCopy(ctx context.Context, in *launcherpb.Dom
 	if err != nil {
 		return nil, err
 	}
-	return did(p.SwitchToPostCopy(ctx, in.Domain))
+	return doneAnswer(p.SwitchToPostCopy(ctx, in.Domain))
 }
 
 // TuneMigration implements launcherpb.LauncherServer.
@@ -192,9 +192,9 @@ func (s migrationCalls) TuneMigration(ctx context.Context, in *launcherpb.TuneMi
 	}
 	switch t := in.Tune.(type) {
 	case *launcherpb.TuneMigrationRequest_MaxDowntime:
-		return did(m.SetMaxDowntime(ctx, in.Domain, time.Duration(t.MaxDowntime)))
+		return doneAnswer(m.SetMaxDowntime(ctx, in.Domain, time.Duration(t.MaxDowntime)))
 	case *launcherpb.TuneMigrationRequest_BandwidthMib:
-		return did(m.SetMigrationBandwidth(ctx, in.Domain, t.BandwidthMib))
+		return doneAnswer(m.SetMigrationBandwidth(ctx, in.Domain, t.BandwidthMib))
 	}
 	return nil, fmt.Errorf("tune migration of %s: the launcher does not support this setting; update the launcher: %w", in.Domain, domain.ErrUnsupported)
 }

@@ -59,8 +59,8 @@ func fromNanos(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// text replaces invalid UTF-8, which names may contain and messages may not.
-func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// validUTF8 replaces invalid UTF-8, which names may contain and messages may not.
+func validUTF8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func hostToWire(h domain.Host) *launcherpb.HostResponse {
 	return &launcherpb.HostResponse{
@@ -145,7 +145,7 @@ var eventTypes = map[domain.EventKind]launcherpb.Event_Type{
 }
 
 func eventToWire(e domain.Event) *launcherpb.Event {
-	out := &launcherpb.Event{Type: eventTypes[e.Kind], Domain: text(e.Domain), Why: text(e.Why)}
+	out := &launcherpb.Event{Type: eventTypes[e.Kind], Domain: validUTF8(e.Domain), Why: validUTF8(e.Why)}
 	if e.Err != nil {
 		out.Error = toWire(e.Err)
 	}
@@ -192,7 +192,7 @@ func migrationFromWire(in *launcherpb.MigrateRequest) (domain.MigrationRequest, 
 		return out, nil
 	}
 	var err error
-	out.Definition, err = readDefinition(in.Definition)
+	out.Definition, err = definitionFromXML(in.Definition)
 	return out, err
 }
 
@@ -213,7 +213,7 @@ func progressFromWire(p *launcherpb.Progress) domain.Progress {
 }
 
 func snapshotToWire(s domain.Snapshot) *launcherpb.Snapshot {
-	return &launcherpb.Snapshot{Name: text(s.Name), Memory: s.Memory, Created: toNanos(s.Created)}
+	return &launcherpb.Snapshot{Name: validUTF8(s.Name), Memory: s.Memory, Created: toNanos(s.Created)}
 }
 
 func snapshotFromWire(s *launcherpb.Snapshot) domain.Snapshot {

@@ -12,28 +12,28 @@ import (
 
 // A guest's own values are arbitrary bytes; see text.
 
-func texts(in []string) []string { return each(in, text) }
+func texts(in []string) []string { return each(in, validUTF8) }
 
 func shorts(in []string) []string { return each(few(in), short) }
 
 func guestToWire(g guestagent.Info) *launcherpb.GuestInfoResponse {
 	return &launcherpb.GuestInfoResponse{
-		AgentVersion: text(g.AgentVersion), Commands: texts(g.Commands), Hostname: text(g.Hostname), Timezone: text(g.Timezone),
+		AgentVersion: validUTF8(g.AgentVersion), Commands: texts(g.Commands), Hostname: validUTF8(g.Hostname), Timezone: validUTF8(g.Timezone),
 		Os: &launcherpb.GuestOS{
-			Name: text(g.OS.Name), Id: text(g.OS.ID), PrettyName: text(g.OS.PrettyName), Version: text(g.OS.Version), VersionId: text(g.OS.VersionID),
-			KernelRelease: text(g.OS.KernelRelease), KernelVersion: text(g.OS.KernelVersion), Machine: text(g.OS.Machine),
+			Name: validUTF8(g.OS.Name), Id: validUTF8(g.OS.ID), PrettyName: validUTF8(g.OS.PrettyName), Version: validUTF8(g.OS.Version), VersionId: validUTF8(g.OS.VersionID),
+			KernelRelease: validUTF8(g.OS.KernelRelease), KernelVersion: validUTF8(g.OS.KernelVersion), Machine: validUTF8(g.OS.Machine),
 		},
 		Users: each(g.Users, func(u guestagent.User) *launcherpb.GuestUser {
-			return &launcherpb.GuestUser{Name: text(u.Name), Domain: text(u.Domain), LoginTime: toNanos(u.LoginTime)}
+			return &launcherpb.GuestUser{Name: validUTF8(u.Name), Domain: validUTF8(u.Domain), LoginTime: toNanos(u.LoginTime)}
 		}),
 		Filesystems: each(g.Filesystems, func(f guestagent.Filesystem) *launcherpb.GuestFilesystem {
 			return &launcherpb.GuestFilesystem{
-				Name: text(f.Name), Mountpoint: text(f.Mountpoint), Type: text(f.Type),
+				Name: validUTF8(f.Name), Mountpoint: validUTF8(f.Mountpoint), Type: validUTF8(f.Type),
 				UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes, Disks: texts(f.Disks),
 			}
 		}),
 		Interfaces: each(g.Interfaces, func(i guestagent.Interface) *launcherpb.GuestInterface {
-			return &launcherpb.GuestInterface{Name: text(i.Name), Mac: text(i.MAC), Ips: texts(i.IPs)}
+			return &launcherpb.GuestInterface{Name: validUTF8(i.Name), Mac: validUTF8(i.MAC), Ips: texts(i.IPs)}
 		}),
 		Frozen: g.Frozen,
 	}

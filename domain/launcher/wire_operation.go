@@ -60,19 +60,19 @@ func syncFromWire(in *launcherpb.SyncRequest) (op domain.Operation, err error) {
 	switch c := in.Change.(type) {
 	case *launcherpb.SyncRequest_Start:
 		op.Verb, op.Paused = domain.Start, c.Start.GetPaused()
-		op.Definition, err = readDefinition(c.Start.GetDefinition())
+		op.Definition, err = definitionFromXML(c.Start.GetDefinition())
 	case *launcherpb.SyncRequest_Attach:
 		op.Verb = domain.AttachDevice
-		op.Device, err = readDevice(c.Attach.GetXml())
+		op.Device, err = deviceFromXML(c.Attach.GetXml())
 	case *launcherpb.SyncRequest_Detach:
 		op.Verb = domain.DetachDevice
-		op.Device, err = readDevice(c.Detach.GetXml())
+		op.Device, err = deviceFromXML(c.Detach.GetXml())
 	case *launcherpb.SyncRequest_Update:
 		op.Verb = domain.UpdateDevice
-		op.Device, err = readDevice(c.Update.GetXml())
+		op.Device, err = deviceFromXML(c.Update.GetXml())
 	case *launcherpb.SyncRequest_Metadata:
 		op.Verb = domain.SetMetadata
-		op.Metadata, err = readMetadata(c.Metadata)
+		op.Metadata, err = metadataFromXML(c.Metadata)
 	case *launcherpb.SyncRequest_Vcpus:
 		op.Verb, op.VCPUs = domain.SetVCPUs, uint(c.Vcpus)
 	case *launcherpb.SyncRequest_ResizeDisk:

@@ -24,9 +24,9 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	}
 	switch op.Verb {
 	case domain.Start:
-		return begin(ctx, d.connection, string(op.Verb), op.Domain, act)
+		return runStartCall(ctx, d.connection, string(op.Verb), op.Domain, act)
 	case domain.Destroy:
-		return end(ctx, d.connection, string(op.Verb), op.Domain, act)
+		return runEndCall(ctx, d.connection, string(op.Verb), op.Domain, act)
 	}
 	return operate(ctx, d.connection, string(op.Verb), op.Domain, d.afterEnd(ctx, op.Domain, act))
 }
@@ -36,7 +36,7 @@ func (d *Driver) action(op domain.Operation) (func(*virt.Connect) error, error) 
 	switch op.Verb {
 	case domain.Start:
 		xml, err := op.Definition.Marshal()
-		return func(c *virt.Connect) error { return start(c, op, xml) }, err
+		return func(c *virt.Connect) error { return startDomain(c, op, xml) }, err
 	case domain.Destroy:
 		return unlessGone(op.Domain, destroy), nil
 	case domain.Undefine:
@@ -85,9 +85,9 @@ func (d *Driver) change(op domain.Operation) (func(*virt.Domain) error, error) {
 	return simple, nil
 }
 
-// start defines and starts. A domain that fails to start is undefined again, so that nothing
+// startDomain defines and starts. A domain that fails to start is undefined again, so that nothing
 // partial is left.
-func start(c *virt.Connect, op domain.Operation, xml string) error {
+func startDomain(c *virt.Connect, op domain.Operation, xml string) error {
 	running := false
 	err := withDomain(c, op.Domain, func(dom *virt.Domain) (err error) {
 		running, err = dom.IsActive()

@@ -142,7 +142,7 @@ func BenchmarkMigration(b *testing.B) {
 	for i, n := range ns.n {
 		g.drivers[i] = ns.open(b, n)
 		var err error
-		g.proxies[i], err = migrationproxy.New(migrationproxy.Options{
+		g.proxies[i], err = migrationproxy.NewProxy(migrationproxy.Options{
 			Address: "127.0.0.1", NodeName: n.Name(), Certificates: certificates, InsecureSharedHypervisor: true,
 			Sockets: func(ctx context.Context, name string) (domain.Sockets, error) {
 				return g.drivers[i].MigrationSockets(ctx, name)

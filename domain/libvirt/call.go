@@ -93,10 +93,10 @@ func operate(ctx context.Context, d *connection, op, name string, f func(*virt.C
 	return err
 }
 
-// end runs f, which ends a domain, on a connection of its own. It waits for one that is being
+// runEndCall runs f, which ends a domain, on a connection of its own. It waits for one that is being
 // started or ended, and for nothing else: a call that is blocked by an unresponsive domain ends
 // with the domain, and does not release its turn or its slot before.
-func end(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
+func runEndCall(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
 	}
@@ -112,9 +112,9 @@ func end(ctx context.Context, d *connection, op, name string, f func(*virt.Conne
 	return err
 }
 
-// begin runs f, which starts a domain: serialized with all operations on that domain, and with its
+// runStartCall runs f, which starts a domain: serialized with all operations on that domain, and with its
 // end.
-func begin(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
+func runStartCall(ctx context.Context, d *connection, op, name string, f func(*virt.Connect) error) error {
 	return operate(ctx, d, op, name, func(c *virt.Connect) error {
 		release, err := d.starts.take(ctx, name)
 		if err != nil {

@@ -41,7 +41,7 @@ func milliseconds(d time.Duration) uint64 {
 
 // migration translates a request.
 func migration(req domain.MigrationRequest) (*virt.DomainMigrateParameters, virt.DomainMigrateFlags, error) {
-	if err := check(req); err != nil {
+	if err := checkMigrationRequest(req); err != nil {
 		return nil, 0, fmt.Errorf("migrate %q to %q: %w", req.Domain, req.DestinationURI, err)
 	}
 	p := &virt.DomainMigrateParameters{}
@@ -97,8 +97,8 @@ func connections(req domain.MigrationRequest, p *virt.DomainMigrateParameters) (
 	return flags
 }
 
-// check validates a request, independently of the daemon.
-func check(req domain.MigrationRequest) error {
+// checkMigrationRequest validates a request, independently of the daemon.
+func checkMigrationRequest(req domain.MigrationRequest) error {
 	switch {
 	case req.Domain == "" || req.DestinationURI == "":
 		return fmt.Errorf("domain and destination: Required value: %w", domain.ErrInvalid)

@@ -28,7 +28,7 @@ func cells(t *libvirtxml.CapsHostNUMATopology) []domain.Cell {
 		}
 		if in.CPUS != nil {
 			for _, cpu := range in.CPUS.CPUs {
-				c.CPUs = append(c.CPUs, domain.HostCPU{ID: uint(cpu.ID), Core: number(cpu.CoreID), Socket: number(cpu.SocketID)})
+				c.CPUs = append(c.CPUs, domain.HostCPU{ID: uint(cpu.ID), Core: valueOrZero(cpu.CoreID), Socket: valueOrZero(cpu.SocketID)})
 			}
 		}
 		c.HugepagesKiB = hugepages(in.PageInfo)
@@ -57,8 +57,8 @@ func hugepages(pages []libvirtxml.CapsHostNUMAPageInfo) []uint64 {
 	return out[1:]
 }
 
-// number is 0 for a missing number.
-func number(n *int) uint {
+// valueOrZero is 0 for a missing number.
+func valueOrZero(n *int) uint {
 	if n == nil {
 		return 0
 	}

@@ -142,12 +142,12 @@ func (n *names) ask(c *virt.Connect, name string) map[string]string {
 		}
 		for _, disk := range d.Devices.Disks {
 			if disk.Target != nil {
-				known[disk.Target.Dev] = ours(disk.Alias)
+				known[disk.Target.Dev] = specAlias(disk.Alias)
 			}
 		}
 		for _, link := range d.Devices.Interfaces {
 			if link.Target != nil {
-				known[link.Target.Dev] = ours(link.Alias)
+				known[link.Target.Dev] = specAlias(link.Alias)
 			}
 		}
 		return nil
@@ -182,8 +182,8 @@ func (n *names) forgetAll() {
 	n.domains = nil
 }
 
-// ours returns an alias that comes from a spec; libvirt assigns its own to others.
-func ours(a *libvirtxml.DomainAlias) string {
+// specAlias returns an alias that comes from a spec; libvirt assigns its own to others.
+func specAlias(a *libvirtxml.DomainAlias) string {
 	if a == nil || !strings.HasPrefix(a.Name, domain.AliasPrefix) {
 		return ""
 	}

@@ -31,7 +31,7 @@ func (h *guestAgents) SetGuestInfo(name string, info *guestagent.Info) bool {
 	}
 	g.agent = nil
 	if info != nil {
-		c := copyInfo(*info)
+		c := cloneGuestInfo(*info)
 		g.agent = &c
 	}
 	h.lockedEmit(name, "AgentLifecycle")
@@ -45,7 +45,7 @@ func (h *guestAgents) SetAgents(info *guestagent.Info) {
 	defer h.mu.Unlock()
 	h.agents = nil
 	if info != nil {
-		c := copyInfo(*info)
+		c := cloneGuestInfo(*info)
 		h.agents = &c
 	}
 }
@@ -62,7 +62,7 @@ func (h *guestAgents) OnAgentCommand(answer func(name, command string) (string, 
 func (h *guestAgents) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
 	var out guestagent.Info
 	err := h.talk(ctx, "GuestInfo", name, func(g *guest) error {
-		out = copyInfo(*g.agent)
+		out = cloneGuestInfo(*g.agent)
 		out.Frozen = g.frozen
 		return nil
 	})
@@ -135,7 +135,7 @@ func (h *guestAgents) talk(ctx context.Context, call, name string, f func(*guest
 	})
 }
 
-func copyInfo(i guestagent.Info) guestagent.Info {
+func cloneGuestInfo(i guestagent.Info) guestagent.Info {
 	i.Commands, i.Users = slices.Clone(i.Commands), slices.Clone(i.Users)
 	i.Filesystems, i.Interfaces = slices.Clone(i.Filesystems), slices.Clone(i.Interfaces)
 	for k := range i.Filesystems {

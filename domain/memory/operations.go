@@ -85,7 +85,7 @@ func (h *operations) lockedStart(op domain.Operation) error {
 		Name: op.Domain, UUID: def.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
 	}}
 	if h.agents != nil {
-		info := copyInfo(*h.agents)
+		info := cloneGuestInfo(*h.agents)
 		g.agent = &info
 	}
 	if exists { // state of its disks

@@ -38,7 +38,7 @@ func (p *Proxy) Dial(ctx context.Context, d transport.Passage, to transport.Endp
 }
 
 func (p *Proxy) dial(ctx context.Context, d transport.Passage, to transport.Endpoint) (transport.Route, error) {
-	if err := errors.Join(check(d), to.Check(d.Channels()...)); err != nil {
+	if err := errors.Join(checkPassage(d), to.Check(d.Channels()...)); err != nil {
 		return transport.Route{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)

@@ -29,7 +29,7 @@ func Example() {
 	if err != nil {
 		fmt.Println("not there yet, tried again for each migration")
 	}
-	proxy, err := migrationproxy.New(migrationproxy.Options{
+	proxy, err := migrationproxy.NewProxy(migrationproxy.Options{
 		Address: "192.0.2.7", NodeName: "node-a", Certificates: certificates,
 		Sockets: func(context.Context, string) (domain.Sockets, error) {
 			return domain.Sockets{Own: true, Control: "/run/libvirt/libvirt-sock", Outside: "/run/agent/migrations", Inside: "/run/agent/migrations"}, nil
@@ -80,7 +80,7 @@ func ExampleIdentity() {
 		}
 		return migrationproxy.NodeIdentity(peer, node)
 	}
-	_, err := migrationproxy.New(migrationproxy.Options{
+	_, err := migrationproxy.NewProxy(migrationproxy.Options{
 		Address: "192.0.2.7", NodeName: "node-a", Certificates: &issued{}, Identity: agents,
 		Ports:   migrationproxy.PortRange{First: 49152, Last: 49215},
 		Sockets: func(context.Context, string) (domain.Sockets, error) { return domain.Sockets{}, nil },
@@ -108,7 +108,7 @@ func ExampleFiles_Problem() {
 
 // newProxy makes the proxy of a node whose hypervisor has its sockets in dir.
 func newProxy(node, dir string, own bool) *migrationproxy.Proxy {
-	p, err := migrationproxy.New(migrationproxy.Options{
+	p, err := migrationproxy.NewProxy(migrationproxy.Options{
 		Address: "127.0.0.1", NodeName: node, Insecure: true, // a network that protects its traffic itself
 		Sockets: func(context.Context, string) (domain.Sockets, error) {
 			return domain.Sockets{Own: own, Control: filepath.Join(dir, "libvirt-sock"), Outside: dir, Inside: dir}, nil

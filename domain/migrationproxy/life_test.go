@@ -323,7 +323,7 @@ func TestOptions_Invalid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := good
 			tc.change(&o)
-			p, err := migrationproxy.New(o)
+			p, err := migrationproxy.NewProxy(o)
 			if p != nil || !errors.Is(err, domain.ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want one that names %s", err, tc.want)
 			}

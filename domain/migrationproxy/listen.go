@@ -46,7 +46,7 @@ func (p *Proxy) Listen(ctx context.Context, d transport.Passage) (transport.Endp
 }
 
 func (p *Proxy) listen(ctx context.Context, d transport.Passage) (transport.Endpoint, error) {
-	if err := check(d); err != nil {
+	if err := checkPassage(d); err != nil {
 		return transport.Endpoint{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)

@@ -39,8 +39,8 @@ type passage struct {
 // maxGreetings limits the connections that wait for their handshake or their other half.
 const maxGreetings = 64
 
-// check refuses a passage without a key and a domain, or whose key is not a file name.
-func check(d transport.Passage) error {
+// checkPassage refuses a passage without a key and a domain, or whose key is not a file name.
+func checkPassage(d transport.Passage) error {
 	if d.Key == "" || d.Domain == "" || strings.ContainsAny(string(d.Key), "/\x00") {
 		return fmt.Errorf("key %q and domain %q do not name a migration: %w", d.Key, d.Domain, domain.ErrInvalid)
 	}

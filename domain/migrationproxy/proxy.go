@@ -43,9 +43,9 @@ var _ transport.Transport = (*Proxy)(nil)
 // ErrEnded reports that the proxy has ended with its program; see [Proxy.Start].
 var ErrEnded = errors.New("the migration proxy has ended")
 
-// New returns a proxy with these options; the error names all invalid ones, and wraps
+// NewProxy returns a proxy with these options; the error names all invalid ones, and wraps
 // [domain.ErrInvalid].
-func New(o Options) (*Proxy, error) {
+func NewProxy(o Options) (*Proxy, error) {
 	o, err := o.complete()
 	if err != nil {
 		return nil, err

@@ -155,7 +155,7 @@ func shortDir(t testing.TB) string {
 // been killed.
 func (n *node) restart() {
 	n.t.Helper()
-	p, err := migrationproxy.New(n.options)
+	p, err := migrationproxy.NewProxy(n.options)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -103,8 +103,8 @@ type seen struct {
 	readOnly bool
 }
 
-// look returns the directory entry of a name, without following symbolic links.
-func look(dir *os.File, name string) (seen, error) {
+// lookEntry returns the directory entry of a name, without following symbolic links.
+func lookEntry(dir *os.File, name string) (seen, error) {
 	f, err := walk(dir, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return seen{}, err
@@ -146,7 +146,7 @@ func unmount(dir *os.File, name string) error {
 		return err
 	}
 	for {
-		s, err := look(dir, name)
+		s, err := lookEntry(dir, name)
 		switch {
 		case errors.Is(err, domain.ErrNotReady), errors.Is(err, domain.ErrInvalid):
 			return nil // not found, or a symbolic link: not a mount

@@ -73,7 +73,7 @@ func (m *Mounter) image(f *folder, socket, file string) (*source, error) {
 	var out *source
 	err = ns.do(func() error {
 		if file == "" {
-			if file, err = only(ns); err != nil {
+			if file, err = onlyDiskFile(ns); err != nil {
 				return err
 			}
 		}
@@ -89,8 +89,8 @@ func (m *Mounter) image(f *folder, socket, file string) (*source, error) {
 	return out, err
 }
 
-// only returns the single file in a container's directory for disks.
-func only(ns *namespace) (string, error) {
+// onlyDiskFile returns the single file in a container's directory for disks.
+func onlyDiskFile(ns *namespace) (string, error) {
 	dir, err := walk(ns.root, containerDiskDir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return "", err

@@ -243,7 +243,7 @@ func (m *Mounter) node(g Guest, f *folder, v Volume) (Plugged, error) {
 // makeNode creates the device node unless it exists. The node of a previous device of the volume is
 // replaced.
 func (f *folder) makeNode(g Guest, name string, dev uint64) error {
-	was, err := look(f.dir, name)
+	was, err := lookEntry(f.dir, name)
 	switch {
 	case errors.Is(err, domain.ErrNotReady):
 	case err != nil:
@@ -287,7 +287,7 @@ func (m *Mounter) device(v Volume) (uint64, error) {
 		return 0, err
 	}
 	defer ns.close()
-	f, err := follow(ns.root, path.Join(m.podsPath(), p), unix.O_PATH)
+	f, err := openFollowing(ns.root, path.Join(m.podsPath(), p), unix.O_PATH)
 	if err != nil {
 		return 0, err
 	}

@@ -139,7 +139,7 @@ func (m *Mounter) reopen(p place, ns *namespace) (*folder, error) {
 		// Symbolic links of the launcher's image on the way are harmless: its root is the
 		// launcher's.
 		err = ns.do(func() error {
-			f.dir, err = follow(ns.root, p.Folder, unix.O_PATH|unix.O_DIRECTORY)
+			f.dir, err = openFollowing(ns.root, p.Folder, unix.O_PATH|unix.O_DIRECTORY)
 			return err
 		})
 	}
@@ -184,7 +184,7 @@ func (m *Mounter) mount(g Guest, f *folder, name string, open func() (*source, e
 	if err := m.records().add(g.UID, p); err != nil {
 		return "", err
 	}
-	if err := f.do(func() error { return put(f.dir, name, s) }); err != nil {
+	if err := f.do(func() error { return mountSource(f.dir, name, s) }); err != nil {
 		return "", fmt.Errorf("mounting %s: %w", m.path(p), err)
 	}
 	return m.path(p), nil
@@ -192,14 +192,14 @@ func (m *Mounter) mount(g Guest, f *folder, name string, open func() (*source, e
 
 func (f *folder) look(name string) (out seen, err error) {
 	err = f.do(func() error {
-		out, err = look(f.dir, name)
+		out, err = lookEntry(f.dir, name)
 		return err
 	})
 	return out, err
 }
 
-// put mounts the source on a name of the directory, in its namespace.
-func put(dir *os.File, name string, s *source) error {
+// mountSource mounts the source on a name of the directory, in its namespace.
+func mountSource(dir *os.File, name string, s *source) error {
 	target, err := walk(dir, name, unix.O_RDONLY|unix.O_CREAT|unix.O_NONBLOCK)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func put(dir *os.File, name string, s *source) error {
 		return err
 	}
 	// The owner of the directory may have replaced the file in between.
-	now, err := look(dir, name)
+	now, err := lookEntry(dir, name)
 	if err == nil && !now.is(s) {
 		err = fmt.Errorf("the mount was replaced: %w", domain.ErrInvalid)
 	}

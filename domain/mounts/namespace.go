@@ -143,7 +143,7 @@ func reaches(pid int, path string) error {
 		return err
 	}
 	defer ns.close()
-	f, err := follow(ns.root, inside(path), unix.O_PATH)
+	f, err := openFollowing(ns.root, inside(path), unix.O_PATH)
 	if err != nil {
 		return err
 	}

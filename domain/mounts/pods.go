@@ -75,7 +75,7 @@ func (p Pods) folder(vmi *v1.VirtualMachineInstance, dir string) (*os.File, erro
 	}
 	defer ns.close()
 	for _, m := range mounted {
-		if within(m.folder, dir) {
+		if isBelow(m.folder, dir) {
 			volume, below := m.folder, strings.TrimPrefix(dir, m.folder)
 			if m.below {
 				name, rest, _ := strings.Cut(strings.TrimPrefix(below, "/"), "/")
@@ -85,15 +85,15 @@ func (p Pods) folder(vmi *v1.VirtualMachineInstance, dir string) (*os.File, erro
 		}
 	}
 	for _, s := range shared {
-		if within(s.folder, dir) {
+		if isBelow(s.folder, dir) {
 			return p.scratch(pod, s.volume, strings.TrimPrefix(dir, s.folder))
 		}
 	}
-	return follow(ns.root, filepath.Join(".", dir), unix.O_PATH|unix.O_DIRECTORY)
+	return openFollowing(ns.root, filepath.Join(".", dir), unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// within reports whether a path is a folder or below it.
-func within(folder, p string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
+// isBelow reports whether a path is a folder or below it.
+func isBelow(folder, p string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
 
 // launcher opens the namespace of the VMI's launcher, and returns its Pod.
 func (p Pods) launcher(vmi *v1.VirtualMachineInstance) (*namespace, types.UID, error) {
@@ -130,7 +130,7 @@ func (p Pods) launcher(vmi *v1.VirtualMachineInstance) (*namespace, types.UID, e
 // volumeAt opens the volume that is mounted at a path of the launcher. Its folder may be in another
 // volume, whose content the Pod's processes can replace, but not by a mount.
 func volumeAt(ns *namespace, dir string) (*os.File, error) {
-	run, err := follow(ns.root, runFolder, unix.O_PATH|unix.O_DIRECTORY) // an image may have a link there
+	run, err := openFollowing(ns.root, runFolder, unix.O_PATH|unix.O_DIRECTORY) // an image may have a link there
 	if err != nil {
 		return nil, err
 	}

@@ -137,11 +137,11 @@ func TestBindByName_OlderKernels(t *testing.T) {
 		}
 		_ = s.tree.Close()
 		s.tree = nil // like a kernel without detached mounts
-		if err := own.do(func() error { return put(dir, name, s) }); err != nil {
+		if err := own.do(func() error { return mountSource(dir, name, s) }); err != nil {
 			t.Fatal(err)
 		}
 		s.close()
-		now, err := look(dir, name)
+		now, err := lookEntry(dir, name)
 		if err != nil || !now.mounted || now.readOnly != readOnly {
 			t.Errorf("%+v, %v", now, err)
 		}
@@ -150,7 +150,7 @@ func TestBindByName_OlderKernels(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if now, err := look(dir, name); err != nil || now.mounted {
+		if now, err := lookEntry(dir, name); err != nil || now.mounted {
 			t.Errorf("after unmounting: %+v, %v", now, err)
 		}
 	}

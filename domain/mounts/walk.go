@@ -50,9 +50,9 @@ func walk(dir *os.File, path string, flags uint64) (*os.File, error) {
 	return openat(dir, path, flags, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// follow opens path below a directory, following symbolic links that stay below it. It is for
+// openFollowing opens path below a directory, following symbolic links that stay below it. It is for
 // directories that only the kubelet writes.
-func follow(root *os.File, path string, flags uint64) (*os.File, error) {
+func openFollowing(root *os.File, path string, flags uint64) (*os.File, error) {
 	return openat(root, path, flags, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 }
 

@@ -103,7 +103,7 @@ func (p Pods) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[
 	defer ns.Close()
 	for _, c := range cards {
 		var link convert.Link
-		err := within(ns, func() (err error) {
+		err := inNamespace(ns, func() (err error) {
 			link, err = p.prepare(ctx, vmi, c)
 			return err
 		})

@@ -71,7 +71,7 @@ func (p *pod) ordinal() error {
 	old := names{link: number, nic: number + "-nic", bridge: "k6t-" + number, tap: fmt.Sprintf("tap%d", p.place)}
 	for _, n := range []names{p.names, old} {
 		for _, name := range []string{n.link, n.nic} {
-			if _, err := p.LinkByName(name); !missing(err) {
+			if _, err := p.LinkByName(name); !linkMissing(err) {
 				p.names = n
 				return err
 			}
@@ -82,11 +82,11 @@ func (p *pod) ordinal() error {
 
 // moved gives the Pod's link its other name.
 func (b bridged) moved(uplink) error {
-	if _, err := b.LinkByName(b.names.nic); err == nil || !missing(err) {
+	if _, err := b.LinkByName(b.names.nic); err == nil || !linkMissing(err) {
 		return err
 	}
 	link, err := b.LinkByName(b.names.link)
-	if missing(err) || err == nil && link.Type() == bridgeDriver {
+	if linkMissing(err) || err == nil && link.Type() == bridgeDriver {
 		return fmt.Errorf("link %s is lost; delete and recreate the VMI: %w", b.names.nic, domain.ErrBroken)
 	}
 	if err != nil {

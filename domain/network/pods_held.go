@@ -121,7 +121,7 @@ func (p pod) remembered(r records, uid types.UID, name string) (held, error) {
 // containers may have been here.
 func (p pod) inspect() (held, error) {
 	link, err := p.LinkByName(p.names.link)
-	if missing(err) {
+	if linkMissing(err) {
 		return held{}, fmt.Errorf("link %s: not found: %w", p.names.link, domain.ErrNotReady)
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (p pod) inspect() (held, error) {
 	if err == nil || link.Type() == bridgeDriver {
 		return held{}, fmt.Errorf("link %s is not that of the Pod any more, and the record of it is lost; delete and recreate the VMI: %w", p.names.link, domain.ErrBroken)
 	}
-	if !missing(err) {
+	if !linkMissing(err) {
 		return held{}, fmt.Errorf("link %s: %w", p.names.nic, err)
 	}
 	h := held{MAC: link.Attrs().HardwareAddr.String(), MTU: link.Attrs().MTU}

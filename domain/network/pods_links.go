@@ -99,7 +99,7 @@ func (c card) subnets(u uplink) []subnet {
 // uplink reads the Pod's own link.
 func (p pod) uplink() (uplink, error) {
 	link, err := p.LinkByName(podLink)
-	if missing(err) {
+	if linkMissing(err) {
 		return uplink{}, fmt.Errorf("link %s: not found: %w", podLink, domain.ErrNotReady)
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (p pod) free(u uplink) error {
 	return nil
 }
 
-func missing(err error) bool {
+func linkMissing(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.As(err, &none)
 }
@@ -143,7 +143,7 @@ func missing(err error) bool {
 // find returns the link of that name if it is of the type, and removes any other.
 func (p pod) find(name, kind string, fits func(netlink.Link) bool) (netlink.Link, error) {
 	link, err := p.LinkByName(name)
-	if missing(err) {
+	if linkMissing(err) {
 		return nil, nil
 	}
 	if err != nil {

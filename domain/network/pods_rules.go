@@ -158,10 +158,10 @@ func (r ruleset) chains(table *nftables.Table) []chain {
 		// The route that leads the Pod's localhost to the guest does not lead the guest to the Pod's
 		// localhost.
 		base(chainGuard, filter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
-			rule(iface(expr.MetaKeyIIFNAME, podBridge), address(false, loopback), drop())),
+			rule(iface(expr.MetaKeyIIFNAME, podBridge), address(false, loopback), dropVerdict())),
 		// What is not from the guest's address would leave the Pod with the source that the guest chose.
 		base(chainSource, filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
-			rule(iface(expr.MetaKeyIIFNAME, podBridge), other(guest), drop())),
+			rule(iface(expr.MetaKeyIIFNAME, podBridge), other(guest), dropVerdict())),
 	}
 }
 
@@ -245,4 +245,4 @@ func jump(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
 
-func drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+func dropVerdict() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }

@@ -73,9 +73,9 @@ func DecideRequest(s Snapshot, r Request, now time.Time) (Plan, error) {
 
 // requests has the function that decides each request.
 var requests = map[RequestVerb]func(service, Request) error{
-	RequestPause: service.pauseGuest, RequestUnpause: service.unpauseGuest,
-	RequestReset: service.resetGuest, RequestSoftReboot: service.rebootGuest,
-	RequestFreeze: service.freezeGuest, RequestUnfreeze: service.unfreezeGuest,
+	RequestPause: service.servePause, RequestUnpause: service.serveUnpause,
+	RequestReset: service.serveReset, RequestSoftReboot: service.serveSoftReboot,
+	RequestFreeze: service.serveFreeze, RequestUnfreeze: service.serveUnfreeze,
 }
 
 // refuse returns the error for a request that cannot be carried out.
@@ -119,9 +119,9 @@ func (d service) runs() bool {
 	return d.State.Status == domain.StatusRunning || d.State.Status == domain.StatusBlocked
 }
 
-// pauseGuest stores the request before it suspends the domain, so that no pass resumes it. A
+// servePause stores the request before it suspends the domain, so that no pass resumes it. A
 // domain that is paused for another reason stays paused.
-func (d service) pauseGuest(r Request) error {
+func (d service) servePause(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	switch {
 	case paused && d.State.Busy():
@@ -138,9 +138,9 @@ func (d service) pauseGuest(r Request) error {
 	return nil
 }
 
-// unpauseGuest removes the mark first: after a crash in between, a pass resumes the domain
+// serveUnpause removes the mark first: after a crash in between, a pass resumes the domain
 // since no user has paused it.
-func (d service) unpauseGuest(r Request) error {
+func (d service) serveUnpause(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	if paused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, "an operation in progress has paused the domain: "+string(d.State.Reason), "retry later")
@@ -154,8 +154,8 @@ func (d service) unpauseGuest(r Request) error {
 	return nil
 }
 
-// resetGuest restarts the domain, which also thaws its file systems.
-func (d service) resetGuest(r Request) error {
+// serveReset restarts the domain, which also thaws its file systems.
+func (d service) serveReset(r Request) error {
 	if d.State.Status == domain.StatusShuttingDown || d.State.Status == domain.StatusPaused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, fmt.Sprintf("the domain cannot be reset in its state (%s, %s)", d.State.Status, d.State.Reason), "retry later")
 	}
@@ -166,8 +166,8 @@ func (d service) resetGuest(r Request) error {
 	return nil
 }
 
-// rebootGuest uses the guest agent, or without one the power button, which requires ACPI.
-func (d service) rebootGuest(r Request) error {
+// serveSoftReboot uses the guest agent, or without one the power button, which requires ACPI.
+func (d service) serveSoftReboot(r Request) error {
 	agent := status.AgentConnected(d.State.Domain)
 	switch {
 	case !d.runs():
@@ -179,10 +179,10 @@ func (d service) rebootGuest(r Request) error {
 	return nil
 }
 
-// freezeGuest stores the time limit before it freezes. It calls the agent even if the file
+// serveFreeze stores the time limit before it freezes. It calls the agent even if the file
 // systems are known to be frozen, since they may have been thawed otherwise. The time limit of
 // an earlier freeze stays.
-func (d service) freezeGuest(r Request) error {
+func (d service) serveFreeze(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
@@ -198,9 +198,9 @@ func (d service) freezeGuest(r Request) error {
 	return nil
 }
 
-// unfreezeGuest calls the agent even if no file system is known to be frozen: that may be out
+// serveUnfreeze calls the agent even if no file system is known to be frozen: that may be out
 // of date, and the call is harmless.
-func (d service) unfreezeGuest(r Request) error {
+func (d service) serveUnfreeze(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}

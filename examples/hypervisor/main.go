@@ -85,7 +85,7 @@ func run(ctx context.Context) error {
 	if a.node == "" {
 		return errors.New("--node-name is required")
 	}
-	a.hypervisor = mapdriver.New(a.node)
+	a.hypervisor = mapdriver.NewHypervisor(a.node)
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func until(t *testing.T, c client.Client, vmi *v1.VirtualMachineInstance, what s
 func TestHypervisor_RunsGuest(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	r := rigtest.New(t)
-	a := agent{node: nodeName, stateDir: t.TempDir(), hypervisor: mapdriver.New(nodeName)}
+	a := agent{node: nodeName, stateDir: t.TempDir(), hypervisor: mapdriver.NewHypervisor(nodeName)}
 	mgr, err := a.manager(r.Config(rig.UserAdmin))
 	must(t, err)
 	c, err := client.New(r.Config(rig.UserAdmin), client.Options{Scheme: mgr.GetScheme()})

@@ -156,7 +156,7 @@ func (g *Gate) resolve(ctx context.Context, p expectations.Pending) (expectation
 		return found, nil
 	}
 	switch {
-	case cached == nil && g.hidden(p.Kind, live), found == expectations.Unordered && same(cached, live):
+	case cached == nil && g.hidden(p.Kind, live), found == expectations.Unordered && cacheIsCurrent(cached, live):
 		g.tracker.Cancel(p.Token())
 	case found == expectations.Unordered:
 		return found, ErrUnresolved
@@ -164,8 +164,8 @@ func (g *Gate) resolve(ctx context.Context, p expectations.Pending) (expectation
 	return found, nil
 }
 
-// same reports whether the cache shows the current state of the server: versions without an order can be equal.
-func same(cached client.Object, live metav1.Object) bool {
+// cacheIsCurrent reports whether the cache shows the current state of the server: versions without an order can be equal.
+func cacheIsCurrent(cached client.Object, live metav1.Object) bool {
 	return cached != nil && cached.GetUID() == live.GetUID() && cached.GetResourceVersion() == live.GetResourceVersion()
 }
 

@@ -208,7 +208,7 @@ func (c *ownedClient) accepted(ctx context.Context, w write) {
 	case w.verb == expectations.Delete:
 		answer = nil
 	case w.verb == expectations.Update && answer != nil && ended(answer):
-		answer = &metav1.ObjectMeta{UID: answer.GetUID(), ResourceVersion: after(answer.GetResourceVersion())}
+		answer = &metav1.ObjectMeta{UID: answer.GetUID(), ResourceVersion: nextVersion(answer.GetResourceVersion())}
 	}
 	if !c.gate.tracker.Confirm(w.token, answer) {
 		c.catchUp(ctx, w)
@@ -222,8 +222,8 @@ func ended(answer metav1.Object) bool {
 	return answer.GetDeletionTimestamp() != nil && len(answer.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
 }
 
-// after returns the next version, or the version itself if it is not a number.
-func after(version string) string {
+// nextVersion returns the next version, or the version itself if it is not a number.
+func nextVersion(version string) string {
 	n, ok := new(big.Int).SetString(version, 10)
 	if !ok {
 		return version

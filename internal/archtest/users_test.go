@@ -230,18 +230,3 @@ func (h house) show(folder, self string, in ast.Expr) {
 		return true
 	})
 }
-
-// receiver returns the name of the type of a receiver.
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.IndexListExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
-}

@@ -53,7 +53,7 @@ func guests(t *testing.T) []guest {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := offline.New(objects...)
+		c, err := offline.NewCluster(objects...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func TestSettingsTable_MatchesOptions(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for _, kind := range configfile.Kinds() {
-		for _, o := range configfile.New(kind).Options() {
+		for _, o := range configfile.NewConfiguration(kind).Options() {
 			known[o.Field] = true
 			when := "at the next start"
 			if o.Live {

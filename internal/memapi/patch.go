@@ -25,7 +25,7 @@ func decode(text []byte) (map[string]any, error) {
 	return o, nil
 }
 
-func same(a, b any) bool { return reflect.DeepEqual(a, b) }
+func deepEqual(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // replacing is the edit of an update.
 func (r *request) replacing() edit {

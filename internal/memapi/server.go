@@ -50,9 +50,9 @@ type Server struct {
 	requests atomic.Int64
 }
 
-// New returns a server without objects. If observe is set it is called for every write, in order; it must not call the
+// NewServer returns a server without objects. If observe is set it is called for every write, in order; it must not call the
 // server.
-func New(kinds []Kind, observe func(Change)) *Server {
+func NewServer(kinds []Kind, observe func(Change)) *Server {
 	s := &Server{tables: map[schema.GroupVersionResource]*table{}, watches: map[*watch]struct{}{}, observe: observe}
 	for i := range kinds {
 		k := &kinds[i]
@@ -170,7 +170,7 @@ func (s *Server) update(r *request, e edit) (*stored, error) {
 	if v := u.GetResourceVersion(); v != "" && v != strconv.FormatUint(was.version, 10) {
 		return nil, apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("the object has been modified"))
 	}
-	if same(was.object, next) {
+	if deepEqual(was.object, next) {
 		return was, nil
 	}
 	if u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 && !r.table.kind.Graceful {
@@ -190,17 +190,17 @@ func (r *request) keep(was, next map[string]any) error {
 		return apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("the UID in the precondition is another"))
 	}
 	for _, f := range []string{"name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"} {
-		put(meta, f, wasMeta[f])
+		setField(meta, f, wasMeta[f])
 	}
-	put(next, "apiVersion", was["apiVersion"])
-	put(next, "kind", was["kind"])
+	setField(next, "apiVersion", was["apiVersion"])
+	setField(next, "kind", was["kind"])
 	switch {
 	case r.part == "status":
-		put(next, "spec", was["spec"])
+		setField(next, "spec", was["spec"])
 	case r.table.kind.Status:
-		put(next, "status", was["status"])
+		setField(next, "status", was["status"])
 	}
-	if !same(was["spec"], next["spec"]) {
+	if !deepEqual(was["spec"], next["spec"]) {
 		if g, counted := wasMeta["generation"].(int64); counted {
 			meta["generation"] = g + 1
 		}
@@ -208,7 +208,7 @@ func (r *request) keep(was, next map[string]any) error {
 	return nil
 }
 
-func put(o map[string]any, field string, value any) {
+func setField(o map[string]any, field string, value any) {
 	if value == nil {
 		delete(o, field)
 		return

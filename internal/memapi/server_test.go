@@ -33,7 +33,7 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	core := corev1.SchemeGroupVersion
-	s := &scene{t: t, server: memapi.New([]memapi.Kind{
+	s := &scene{t: t, server: memapi.NewServer([]memapi.Kind{
 		{GroupVersionKind: core.WithKind("Pod"), Plural: "pods", Status: true, Graceful: true, Typed: corev1.Pod{}},
 		{GroupVersionKind: core.WithKind("Node"), Plural: "nodes", Cluster: true},
 		{GroupVersionKind: core.WithKind("ConfigMap"), Plural: "configmaps"},

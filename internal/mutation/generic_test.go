@@ -17,7 +17,7 @@ import (
 // is changed in turn.
 var core = []string{
 	"handoff/step.go", "handoff/table.go", "handoff/lease.go", "handoff/command.go", "handoff/fence.go", "handoff/vmi.go",
-	"expectations/classify.go", "expectations/entry.go", "expectations/check.go", "expectations/observe.go", "expectations/reading.go",
+	"expectations/classify.go", "expectations/entry.go", "expectations/check.go", "expectations/observe.go", "expectations/finding.go",
 }
 
 // swapped are operators, and what each becomes.

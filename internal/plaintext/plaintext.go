@@ -22,8 +22,8 @@ func Line(s string) string {
 	}, s)
 }
 
-// lines returns the text with its line breaks preserved.
-func lines(s string) string {
+// printableLines returns the text with its line breaks preserved.
+func printableLines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' {
 			return r
@@ -50,7 +50,7 @@ type Writer struct{ To io.Writer }
 
 // Write is part of io.Writer. A rune must not be split over two calls.
 func (w Writer) Write(text []byte) (int, error) {
-	if _, err := io.WriteString(w.To, lines(string(text))); err != nil {
+	if _, err := io.WriteString(w.To, printableLines(string(text))); err != nil {
 		return 0, err
 	}
 	return len(text), nil

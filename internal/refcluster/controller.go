@@ -66,7 +66,7 @@ func RunController(ctx context.Context, r *rig.Rig, o ControllerOptions) (*Contr
 			return false, c.Ended()
 		default:
 		}
-		_, err := get(ctx, "http://"+c.health+"/readyz")
+		_, err := httpGet(ctx, "http://"+c.health+"/readyz")
 		return err == nil, nil
 	})
 	if err != nil {
@@ -76,8 +76,8 @@ func RunController(ctx context.Context, r *rig.Rig, o ControllerOptions) (*Contr
 	return c, nil
 }
 
-// get asks for url and expects 200.
-func get(ctx context.Context, url string) ([]byte, error) {
+// httpGet asks for url and expects 200.
+func httpGet(ctx context.Context, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -99,12 +99,12 @@ func (c *Controller) Profiles() bool { return c.profiling != "" }
 
 // Profile returns a profile, such as "heap?gc=1", which collects garbage first.
 func (c *Controller) Profile(ctx context.Context, what string) ([]byte, error) {
-	return get(ctx, "http://"+c.profiling+"/debug/pprof/"+what)
+	return httpGet(ctx, "http://"+c.profiling+"/debug/pprof/"+what)
 }
 
 // Metrics returns the controller's metrics by name, each summed over its labels.
 func (c *Controller) Metrics(ctx context.Context) (map[string]float64, error) {
-	text, err := get(ctx, "http://"+c.metrics+"/metrics")
+	text, err := httpGet(ctx, "http://"+c.metrics+"/metrics")
 	if err != nil {
 		return nil, fmt.Errorf("metrics of the controller: %w", err)
 	}

@@ -146,7 +146,7 @@ func (con *Console) line(src source, text string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.lines = append(con.lines, src.node+": "+text)
-	t := Tick{N: number(text), Node: src.node, At: time.Now()}
+	t := Tick{N: heartbeatNumber(text), Node: src.node, At: time.Now()}
 	if _, begun := con.first[src]; !begun {
 		con.first[src], con.head[src] = t, text
 	}
@@ -164,8 +164,8 @@ func (con *Console) rest(src source, text string) {
 	}
 }
 
-// number returns the number of the heartbeat in a line, zero if there is none.
-func number(text string) int {
+// heartbeatNumber returns the number of the heartbeat in a line, zero if there is none.
+func heartbeatNumber(text string) int {
 	_, rest, found := strings.Cut(text, heartbeatWord+"n=")
 	if !found {
 		return 0
@@ -195,7 +195,7 @@ func (con *Console) split() []Tick {
 				begin = p
 			}
 		}
-		if n := number(begin.text + con.head[to]); n > 0 {
+		if n := heartbeatNumber(begin.text + con.head[to]); n > 0 {
 			ticks = append(ticks, Tick{N: n, Node: to.node, At: t.At})
 		}
 	}

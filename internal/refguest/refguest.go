@@ -50,7 +50,7 @@ func read(file string) (*v1.VirtualMachineInstance, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := offline.New(objects...)
+	cluster, err := offline.NewCluster(objects...)
 	if err != nil || cluster.VMI == nil {
 		return nil, err
 	}

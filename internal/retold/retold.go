@@ -55,7 +55,7 @@ func (f *Failures) Tell(of types.NamespacedName, is Text, now time.Time) (words 
 	switch {
 	case !known:
 		next.changes = 0
-	case same(was.text, is), now.Before(was.at.Add(pause(was.changes))):
+	case sameButNumbers(was.text, is), now.Before(was.at.Add(pause(was.changes))):
 		next = was
 		next.heard = now
 	}
@@ -100,6 +100,6 @@ func pause(changes int) time.Duration {
 // identifiers.
 var variable = regexp.MustCompile(`\b[0-9a-fA-F]*[0-9][0-9a-fA-F.:TZ+-]*[a-zA-Zµ]{0,2}\b`)
 
-func same(a, b Text) bool {
+func sameButNumbers(a, b Text) bool {
 	return a == b || a.Reason == b.Reason && variable.ReplaceAllString(a.Message, "#") == variable.ReplaceAllString(b.Message, "#")
 }

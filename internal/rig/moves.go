@@ -50,11 +50,11 @@ func MovesOf(requests []Request) (Moves, error) {
 		var err error
 		switch {
 		case q.What() == "create pods":
-			err = m.created(q)
+			err = m.addTargetPod(q)
 		case q.ObjectRef.Resource == "virtualmachineinstances" && q.ResponseObject != nil:
-			err = m.handedOver(q)
+			err = m.addHandoff(q)
 		case q.ObjectRef.Resource == "virtualmachineinstancemigrations" && q.ResponseObject != nil:
-			err = m.record(q)
+			err = m.addPhase(q)
 		}
 		if err != nil {
 			return m, fmt.Errorf("rig: read the audit log: %s: %w", q.What(), err)
@@ -63,7 +63,7 @@ func MovesOf(requests []Request) (Moves, error) {
 	return m, nil
 }
 
-func (m *Moves) find(uid types.UID) *Move {
+func (m *Moves) findMove(uid types.UID) *Move {
 	i := slices.IndexFunc(m.All, func(o Move) bool { return o.UID == uid })
 	if i < 0 {
 		return nil
@@ -71,13 +71,13 @@ func (m *Moves) find(uid types.UID) *Move {
 	return &m.All[i]
 }
 
-func (m *Moves) created(q *Request) error {
+func (m *Moves) addTargetPod(q *Request) error {
 	var p corev1.Pod
 	if err := json.Unmarshal(q.RequestObject, &p); err != nil {
 		return err
 	}
 	uid := types.UID(p.Labels[v1.MigrationJobLabel])
-	if uid == "" || p.Labels[v1.AppLabel] != "virt-launcher" || len(p.OwnerReferences) == 0 || m.find(uid) != nil {
+	if uid == "" || p.Labels[v1.AppLabel] != "virt-launcher" || len(p.OwnerReferences) == 0 || m.findMove(uid) != nil {
 		return nil
 	}
 	m.All = append(m.All, Move{
@@ -87,7 +87,7 @@ func (m *Moves) created(q *Request) error {
 	return nil
 }
 
-func (m *Moves) handedOver(q *Request) error {
+func (m *Moves) addHandoff(q *Request) error {
 	var g v1.VirtualMachineInstance
 	if err := json.Unmarshal(q.ResponseObject, &g); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (m *Moves) handedOver(q *Request) error {
 	if ms == nil || ms.TargetNode == "" {
 		return nil
 	}
-	o := m.find(ms.MigrationUID)
+	o := m.findMove(ms.MigrationUID)
 	if o == nil {
 		return nil
 	}
@@ -110,12 +110,12 @@ func (m *Moves) handedOver(q *Request) error {
 	return nil
 }
 
-func (m *Moves) record(q *Request) error {
+func (m *Moves) addPhase(q *Request) error {
 	var vmim v1.VirtualMachineInstanceMigration
 	if err := json.Unmarshal(q.ResponseObject, &vmim); err != nil {
 		return err
 	}
-	if o := m.find(vmim.UID); o != nil && vmim.IsFinal() && o.Ended.IsZero() {
+	if o := m.findMove(vmim.UID); o != nil && vmim.IsFinal() && o.Ended.IsZero() {
 		o.Ended, o.Freed = q.Received, q.Answered
 	}
 	return nil

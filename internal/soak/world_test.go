@@ -116,7 +116,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	if w.scheme, err = newScheme(); err != nil {
 		return nil, err
 	}
-	w.api = memapi.New(kinds(), w.wrote)
+	w.api = memapi.NewServer(kinds(), w.wrote)
 	if w.admin, err = w.client(userName); err != nil {
 		return nil, err
 	}

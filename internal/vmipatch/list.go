@@ -62,7 +62,7 @@ func (c *comparison) elements(list []any) ([]element, bool) {
 		e := element{}
 		e.fields, _ = v.(map[string]any)
 		e.key, _ = e.fields[c.key].(string)
-		if e.key == "" || find(all, e.key) >= 0 {
+		if e.key == "" || indexOfKey(all, e.key) >= 0 {
 			return nil, false
 		}
 		all = append(all, e)
@@ -70,7 +70,7 @@ func (c *comparison) elements(list []any) ([]element, bool) {
 	return all, true
 }
 
-func find(all []element, key string) int {
+func indexOfKey(all []element, key string) int {
 	return slices.IndexFunc(all, func(e element) bool { return e.key == key })
 }
 
@@ -78,7 +78,7 @@ func find(all []element, key string) int {
 func (c *comparison) ordered() bool {
 	last := -1
 	for _, e := range c.want {
-		i := find(c.was, e.key)
+		i := indexOfKey(c.was, e.key)
 		if i >= 0 && i < last {
 			return false
 		}
@@ -92,7 +92,7 @@ func (c *comparison) ordered() bool {
 func (c *comparison) elementwise() {
 	var gone []int
 	for i, old := range c.was {
-		if j := find(c.want, old.key); j >= 0 {
+		if j := indexOfKey(c.want, old.key); j >= 0 {
 			c.change(i, old, c.want[j])
 		} else {
 			c.same(c.at.index(i), c.t, old.fields)
@@ -104,7 +104,7 @@ func (c *comparison) elementwise() {
 	}
 	added := false
 	for j, e := range c.want {
-		if find(c.was, e.key) < 0 {
+		if indexOfKey(c.was, e.key) < 0 {
 			c.put(c.at.index(j), e.fields)
 			added = true
 		}

@@ -117,8 +117,8 @@ func (g Guest) hopeless(fleet string, now time.Time) *Standing {
 		last.Name, c.Reason, c.Message)).until(until)
 }
 
-// first returns the first answer that is not nil.
-func first(checks ...func() *Standing) *Standing {
+// firstStanding returns the first answer that is not nil.
+func firstStanding(checks ...func() *Standing) *Standing {
 	for _, check := range checks {
 		if s := check(); s != nil {
 			return s

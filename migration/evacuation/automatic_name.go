@@ -30,8 +30,8 @@ const (
 	sumSize = 12
 )
 
-// sum hashes texts; their boundaries count.
-func sum(texts ...string) string {
+// hashTexts hashes texts; their boundaries count.
+func hashTexts(texts ...string) string {
 	h := sha256.New()
 	for _, t := range texts {
 		_, _ = io.WriteString(h, t+"\x00") // a hash takes everything
@@ -64,7 +64,7 @@ func automaticName(vmi *v1.VirtualMachineInstance, after types.UID) string {
 	// The name is used as a label value, which begins and ends with an alphanumeric character.
 	readable := vmi.Name[:min(len(vmi.Name), validation.LabelValueMaxLength-len(automaticPrefix)-1-sumSize)]
 	readable = strings.TrimRight(readable, "-.")
-	return automaticPrefix + readable + "-" + sum(string(vmi.UID), string(after))
+	return automaticPrefix + readable + "-" + hashTexts(string(vmi.UID), string(after))
 }
 
 // automatic returns a migration of the VMI without a user's request.
@@ -97,7 +97,7 @@ func Fleet(nodes []corev1.Node, kv *v1.KubeVirt) string {
 	if kv != nil {
 		config = &kv.Spec.Configuration
 	}
-	return sum(text(all), text(config))
+	return hashTexts(jsonText(all), jsonText(config))
 }
 
 // lasting returns the taints without their times.
@@ -124,11 +124,11 @@ func circumstances(vmi *v1.VirtualMachineInstance, fleet string) string {
 	if c := vmistatus.Condition(vmi, v1.VirtualMachineInstanceIsMigratable); c != nil {
 		migratable = string(c.Status) + c.Reason
 	}
-	return sum(fleet, text(vmi.Spec), strings.Join(plugged, ","), migratable, vmi.Status.NodeName)
+	return hashTexts(fleet, jsonText(vmi.Spec), strings.Join(plugged, ","), migratable, vmi.Status.NodeName)
 }
 
-// text returns a value as JSON, in which maps are sorted.
-func text(v any) string {
+// jsonText returns a value as JSON, in which maps are sorted.
+func jsonText(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err.Error()

@@ -92,13 +92,13 @@ func Evacuate(e Evacuation, now time.Time) []Standing {
 }
 
 func (e Evacuation) standing(g Guest, now time.Time) *Standing {
-	if s := first(g.unsettled, g.ended); s != nil {
+	if s := firstStanding(g.unsettled, g.ended); s != nil {
 		return s
 	}
 	if s := e.unwanted(g); s != nil {
 		return e.callOff(g, s)
 	}
-	held := first(
+	held := firstStanding(
 		func() *Standing { return e.lower(g) },
 		g.busy,
 		func() *Standing { return immovable(g) },

@@ -95,15 +95,15 @@ func Evict(e Eviction, now time.Time) EvictionAnswer {
 	vmi := e.Guest.VMI
 	switch app := e.Pod.Labels[v1.AppLabel]; {
 	case app != launcherpod.LauncherApp && app != launcherpod.AttachmentApp:
-		return allow(reasonNotOurs, "the Pod neither belongs to a VMI nor holds its volumes")
+		return allowEviction(reasonNotOurs, "the Pod neither belongs to a VMI nor holds its volumes")
 	case launcherpod.Terminal(e.Pod):
-		return allow(reasonPodEnded, "the Pod has ended")
+		return allowEviction(reasonPodEnded, "the Pod has ended")
 	case vmi == nil:
-		return allow(migration.ReasonGuestNotFound, "the VMI of the Pod does not exist")
+		return allowEviction(migration.ReasonGuestNotFound, "the VMI of the Pod does not exist")
 	case vmi.IsFinal():
-		return allow(migration.ReasonGuestFinal, fmt.Sprintf("the VMI is in phase %s", vmi.Status.Phase))
+		return allowEviction(migration.ReasonGuestFinal, fmt.Sprintf("the VMI is in phase %s", vmi.Status.Phase))
 	case app == launcherpod.AttachmentApp:
-		return deny(reasonPlugged, fmt.Sprintf("the Pod holds volumes that are hotplugged into VMI \"%s/%s\"; it is deleted when the VMI leaves", vmi.Namespace, vmi.Name))
+		return denyEviction(reasonPlugged, fmt.Sprintf("the Pod holds volumes that are hotplugged into VMI \"%s/%s\"; it is deleted when the VMI leaves", vmi.Namespace, vmi.Name))
 	}
 	if a := e.byStrategy(); a != nil {
 		return *a
@@ -118,17 +118,17 @@ func (e Eviction) byStrategy() *EvictionAnswer {
 	var a EvictionAnswer
 	switch {
 	case strategy == nil || *strategy == v1.EvictionStrategyNone:
-		a = allow(ReasonStrategyNone, "the VMI's eviction strategy is None")
+		a = allowEviction(ReasonStrategyNone, "the VMI's eviction strategy is None")
 	case *strategy == v1.EvictionStrategyExternal, vmi.IsMigratable():
 		return nil
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && onTheWay(vmi):
-		a = deny(reasonEvictionUnderWay, "Migration in progress: the VMI is being migrated")
+		a = denyEviction(reasonEvictionUnderWay, "Migration in progress: the VMI is being migrated")
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && vmi.IsRunning() && vmistatus.Condition(vmi, v1.VirtualMachineInstanceIsMigratable) == nil:
-		a = deny(migration.ReasonNotMigratable, "the VMI's node has not reported yet whether the VMI is live migratable; retry")
+		a = denyEviction(migration.ReasonNotMigratable, "the VMI's node has not reported yet whether the VMI is live migratable; retry")
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible:
-		a = allow(migration.ReasonNotMigratable, "the VMI is not live migratable, and its eviction strategy is LiveMigrateIfPossible")
+		a = allowEviction(migration.ReasonNotMigratable, "the VMI is not live migratable, and its eviction strategy is LiveMigrateIfPossible")
 	default:
-		a = deny(migration.ReasonNotMigratable, fmt.Sprintf("VMI %s is configured with an eviction strategy but is not live-migratable", vmi.Name))
+		a = denyEviction(migration.ReasonNotMigratable, fmt.Sprintf("VMI %s is configured with an eviction strategy but is not live-migratable", vmi.Name))
 	}
 	return &a
 }
@@ -140,9 +140,9 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 	triggered := fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name)
 	switch node := vmi.Status.NodeName; {
 	case node == "" || node != e.Pod.Spec.NodeName:
-		return deny(reasonNotOnNode, "Eviction request for target Pod")
+		return denyEviction(reasonNotOnNode, "Eviction request for target Pod")
 	case vmi.Status.EvacuationNodeName == node:
-		a := deny(reasonEvictionUnderWay, "Evacuation in progress: "+triggered)
+		a := denyEviction(reasonEvictionUnderWay, "Evacuation in progress: "+triggered)
 		if !e.Descheduler && descheduled(vmi) { // no longer a descheduler's request alone
 			a.Mark = &EvictionMark{Node: node}
 		}
@@ -150,10 +150,10 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 	}
 	if e.Descheduler {
 		if s := e.Guest.cooling(e.Config, time.Time{}, now); s != nil {
-			return deny(s.Reason, s.Message)
+			return denyEviction(s.Reason, s.Message)
 		}
 	}
-	a := deny(ReasonEvictionBegun, triggered)
+	a := denyEviction(ReasonEvictionBegun, triggered)
 	a.Mark = &EvictionMark{Node: vmi.Status.NodeName}
 	if e.Descheduler {
 		a.Mark.Source = SourceDescheduler
@@ -161,10 +161,10 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 	return a
 }
 
-func allow(r migration.Reason, message string) EvictionAnswer {
+func allowEviction(r migration.Reason, message string) EvictionAnswer {
 	return EvictionAnswer{Allowed: true, Reason: r, Message: message}
 }
 
-func deny(r migration.Reason, message string) EvictionAnswer {
+func denyEviction(r migration.Reason, message string) EvictionAnswer {
 	return EvictionAnswer{Reason: r, Message: message}
 }

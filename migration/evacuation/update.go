@@ -95,7 +95,7 @@ func UpdateWorkloads(w Workloads, now time.Time) Updates {
 		return out
 	}
 	u := &updating{Workloads: w, now: now, out: Updates{Known: true, Standings: make([]Standing, len(w.Guests))}}
-	u.target = sum(w.LauncherImage, text(w.KubeVirt.Spec.Configuration))
+	u.target = hashTexts(w.LauncherImage, jsonText(w.KubeVirt.Spec.Configuration))
 	for i, g := range w.Guests {
 		u.out.Standings[i] = *u.judge(g, i)
 	}
@@ -170,7 +170,7 @@ func (u *updating) judge(g Guest, place int) *Standing {
 		return g.leave(reasonNotAsked, "the VMI's Pod is up to date")
 	}
 	u.out.Outdated++
-	if s := first(g.busy, g.crowded, func() *Standing { return g.behind(u.now) }); s != nil {
+	if s := firstStanding(g.busy, g.crowded, func() *Standing { return g.behind(u.now) }); s != nil {
 		return s
 	}
 	return u.enlist(candidate{Guest: g, need: n, place: place})
@@ -182,7 +182,7 @@ func (u *updating) enlist(c candidate) *Standing {
 	migrates, evicts := slices.Contains(all, v1.WorkloadUpdateMethodLiveMigrate), slices.Contains(all, v1.WorkloadUpdateMethodEvict)
 	switch movable := c.VMI.IsMigratable() || movesVolumes(c.VMI); {
 	case migrates && movable:
-		if s := first(
+		if s := firstStanding(
 			func() *Standing { return c.cooling(u.Config, c.need.wished, u.now) },
 			func() *Standing { return c.hopeless(u.Fleet, u.now) },
 			func() *Standing { return u.vain(c) },

@@ -19,7 +19,7 @@ const ReasonUpdateInVain migration.Reason = "UpdateInVain"
 
 // intent is the value of updateAnnotation for an update of the VMI now.
 func (u *updating) intent(vmi *v1.VirtualMachineInstance) string {
-	return sum(u.target, text(vmi.Spec))
+	return hashTexts(u.target, jsonText(vmi.Spec))
 }
 
 // vain holds back a VMI whose Pod does not have the required image although it results from an update

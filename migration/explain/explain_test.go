@@ -38,7 +38,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{migrationworld.New(t), t}
+	return &world{migrationworld.NewWorld(t), t}
 }
 
 // explained is the explanation of the world's migration, as a controller returns it.

@@ -46,7 +46,7 @@ func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission
 	for _, from := range []client.Reader{e.Migrations.Client, e.Migrations.APIReader} {
 		var err error
 		if in, err = e.gather(ctx, from, key, isDescheduler(req)); err != nil {
-			return refuse("reading the Pod's VMI failed: " + err.Error())
+			return refuseEviction("reading the Pod's VMI failed: " + err.Error())
 		}
 		if in.Pod == nil {
 			last = evacuation.EvictionAnswer{Allowed: true, Message: "the Pod does not exist"}
@@ -54,23 +54,23 @@ func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission
 		}
 		last = evacuation.Evict(in, e.Migrations.Clock.Now())
 		if !last.Allowed && last.Mark == nil {
-			return refuse(last.Message)
+			return refuseEviction(last.Message)
 		}
 	}
 	if last.Mark != nil {
 		if err := e.mark(ctx, in.Guest.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
-			return refuse("requesting the evacuation of the VMI failed: " + err.Error())
+			return refuseEviction("requesting the evacuation of the VMI failed: " + err.Error())
 		}
 		ctrl.LoggerFrom(ctx).Info("Requested evacuation of VMI", "guest", in.Guest.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
 	}
 	if !last.Allowed {
-		return refuse(last.Message)
+		return refuseEviction(last.Message)
 	}
 	return admission.Allowed(last.Message)
 }
 
-// refuse returns the denial upon which drains retry.
-func refuse(message string) admission.Response {
+// refuseEviction returns the denial upon which drains retry.
+func refuseEviction(message string) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: message,
 	}}}

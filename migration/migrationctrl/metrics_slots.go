@@ -52,8 +52,8 @@ func (m *Metrics) declareSlots() {
 	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		u := a.Usage()
 		emit(float64(u.Cluster), slotsCluster)
-		emit(float64(most(u.Outbound)), slotsOutbound)
-		emit(float64(most(u.Inbound)), slotsInbound)
+		emit(float64(mostUsed(u.Outbound)), slotsOutbound)
+		emit(float64(mostUsed(u.Inbound)), slotsInbound)
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_slots_limit", Labels: kinds, Bound: "3 kinds",
@@ -69,8 +69,8 @@ func (m *Metrics) declareSlots() {
 		Help: "Nodes without a free slot for leaving (outbound) or entering (inbound).",
 	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		u := a.Usage()
-		emit(float64(reached(u.Outbound, u.Limits.Outbound)), slotsOutbound)
-		emit(float64(reached(u.Inbound, u.Limits.Inbound)), slotsInbound)
+		emit(float64(nodesAtLimit(u.Outbound, u.Limits.Outbound)), slotsOutbound)
+		emit(float64(nodesAtLimit(u.Inbound, u.Limits.Inbound)), slotsInbound)
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_targets_lending", Bound: "1",
@@ -90,7 +90,7 @@ func (m *Metrics) ofAdmission(read func(*queue.Admission, measure.Emit)) func(me
 	})
 }
 
-func most(used map[string]int) int {
+func mostUsed(used map[string]int) int {
 	n := 0
 	for _, u := range used {
 		n = max(n, u)
@@ -98,7 +98,7 @@ func most(used map[string]int) int {
 	return n
 }
 
-func reached(used map[string]int, limit int) int {
+func nodesAtLimit(used map[string]int, limit int) int {
 	n := 0
 	for _, u := range used {
 		if u >= limit {

@@ -32,7 +32,7 @@ func (r *Reconciler) Reconfigure(ctx context.Context, c migration.Config, q queu
 		return fmt.Errorf("migrationctrl: reconfigure: list all migrations: %w", err)
 	}
 	for i := range all.Items {
-		if m := &all.Items[i]; !done(m) {
+		if m := &all.Items[i]; !migrationDone(m) {
 			r.wake([]types.NamespacedName{client.ObjectKeyFromObject(m)})
 		}
 	}

@@ -22,7 +22,7 @@ func (r tracing) joined(ctx context.Context, key types.NamespacedName, m *v1.Vir
 	case m == nil:
 		r.moves.End(ctx, key, "the migration no longer exists", r.Clock.Now())
 	case !m.IsFinal():
-		return r.moves.Join(ctx, m, m.Status.Phase == v1.MigrationPhaseUnset && len(m.Finalizers) == 0, since(m))
+		return r.moves.Join(ctx, m, m.Status.Phase == v1.MigrationPhaseUnset && len(m.Finalizers) == 0, phaseEnteredAt(m))
 	default:
 		failure := ""
 		if m.Status.Phase == v1.MigrationFailed {
@@ -36,8 +36,8 @@ func (r tracing) joined(ctx context.Context, key types.NamespacedName, m *v1.Vir
 	return ctx
 }
 
-// since returns when the migration entered its phase; zero if that was not recorded.
-func since(m *v1.VirtualMachineInstanceMigration) time.Time {
+// phaseEnteredAt returns when the migration entered its phase; zero if that was not recorded.
+func phaseEnteredAt(m *v1.VirtualMachineInstanceMigration) time.Time {
 	at, _ := enteredAt(m, m.Status.Phase)
 	return at.Time
 }

@@ -185,15 +185,15 @@ func (r watcher) ofName(ctx context.Context, namespace, guest string) []reconcil
 	gone := apierrors.IsNotFound(err)
 	var out []reconcile.Request
 	for i := range list.Items {
-		if m := &list.Items[i]; gone || !done(m) {
+		if m := &list.Items[i]; gone || !migrationDone(m) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 		}
 	}
 	return out
 }
 
-// done reports whether nothing is left to do for the migration.
-func done(m *v1.VirtualMachineInstanceMigration) bool {
+// migrationDone reports whether nothing is left to do for the migration.
+func migrationDone(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.IsFinal() && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 

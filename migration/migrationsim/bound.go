@@ -72,16 +72,16 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 		b.Longest = max(b.Longest, seconds(t))
 	}
 	for _, n := range s.nodes {
-		if d := over(leave[n.Name], limits.Outbound); d > b.Outbound {
+		if d := timeInSlots(leave[n.Name], limits.Outbound); d > b.Outbound {
 			b.Outbound, b.OutboundNode = d, n.Name
 		}
 		if s.o.Link > 0 {
 			b.Link = max(b.Link, seconds(bytes[n.Name]/s.o.Link))
 		}
 	}
-	b.Cluster = over(total, limits.Cluster)
+	b.Cluster = timeInSlots(total, limits.Cluster)
 	if open := (bounder{s}).open(); open > 0 {
-		b.Inbound = over(total, limits.Inbound*open)
+		b.Inbound = timeInSlots(total, limits.Inbound*open)
 		if s.o.Link > 0 {
 			b.Link = max(b.Link, seconds(all/s.o.Link/float64(open)))
 		}
@@ -90,8 +90,8 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 	return b
 }
 
-// over divides the work by the slots; without slots there is no finite bound.
-func over(work float64, slots int) time.Duration {
+// timeInSlots divides the work by the slots; without slots there is no finite bound.
+func timeInSlots(work float64, slots int) time.Duration {
 	if slots <= 0 {
 		return 0
 	}

@@ -24,7 +24,7 @@ import (
 
 // A drain does not end with the first failure: the evacuation tries again after its back-off.
 func TestEvacuation_Retry(t *testing.T) {
-	s := migrationsim.New(migrationsim.Options{})
+	s := migrationsim.NewSim(migrationsim.Options{})
 	s.AddNode(migrationsim.NewNode("a", "16", "64Gi"))
 	s.AddNode(migrationsim.NewNode("b", "2", "8Gi"))
 	add(t, s, migrationsim.NewGuest(key("guest"), "a", "2", "6Gi"))

@@ -16,7 +16,7 @@ import (
 
 // A node with three VMIs is drained, two at a time.
 func Example() {
-	sim := migrationsim.New(migrationsim.Options{
+	sim := migrationsim.NewSim(migrationsim.Options{
 		Config: migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 2, Inbound: 1}},
 		Rate:   128 << 20, // bytes a second
 	})
@@ -56,7 +56,7 @@ func Example() {
 // How long does a drain take on a cluster whose Pods start slowly, and what runs in parallel?
 func ExampleOptions() {
 	for _, start := range []time.Duration{2 * time.Second, time.Minute} {
-		sim := migrationsim.New(migrationsim.Options{
+		sim := migrationsim.NewSim(migrationsim.Options{
 			Config:  migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 2, Inbound: 2}},
 			Rate:    128 << 20,
 			Latency: migrationsim.Latency{PodStart: start, Jitter: -1},
@@ -85,7 +85,7 @@ func ExampleOptions() {
 // What happens to a cluster is scheduled: at noon a node is cordoned for half an hour and a VMI evicted from it, later it is drained,
 // and the drain is called off.
 func ExampleSim_At() {
-	sim := migrationsim.New(migrationsim.Options{
+	sim := migrationsim.NewSim(migrationsim.Options{
 		Config: migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 2, Inbound: 2}}, Rate: 128 << 20,
 	})
 	for _, name := range []string{"node-1", "node-2"} {

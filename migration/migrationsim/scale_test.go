@@ -33,7 +33,7 @@ var sizes = []struct {
 // newPlant makes a cluster in which each VMI writes up to a tenth of what can be moved.
 func newPlant(t testing.TB, nodes, guests int, o migrationsim.Options) *plant {
 	t.Helper()
-	p := &plant{Sim: migrationsim.New(o), t: t}
+	p := &plant{Sim: migrationsim.NewSim(o), t: t}
 	for i := range nodes {
 		p.nodes = append(p.nodes, fmt.Sprintf("node-%03d", i))
 		p.AddNode(migrationsim.NewNode(p.nodes[i], "512", "2Ti"))

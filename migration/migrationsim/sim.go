@@ -93,8 +93,8 @@ type job struct {
 	record   Migration
 }
 
-// New returns a cluster without nodes.
-func New(o Options) *Sim {
+// NewSim returns a cluster without nodes.
+func NewSim(o Options) *Sim {
 	o = o.withDefaults()
 	return &Sim{
 		o: o, random: o.random(), clock: clock{now: o.Start},

@@ -26,7 +26,7 @@ func key(name string) types.NamespacedName { return types.NamespacedName{Namespa
 
 // small is a cluster of three nodes.
 func small(o migrationsim.Options) *migrationsim.Sim {
-	s := migrationsim.New(o)
+	s := migrationsim.NewSim(o)
 	for _, n := range []string{"a", "b", "c"} {
 		s.AddNode(migrationsim.NewNode(n, "16", "64Gi"))
 	}
@@ -159,7 +159,7 @@ func plug(g *migrationsim.Guest) {
 // What brings a hotplugged volume to a node takes a place there, and releases no more than that: VMIs migrate
 // back and forth between nodes with places for one target Pod with its volume.
 func TestHotpluggedVolume_CountsAtTarget(t *testing.T) {
-	s := migrationsim.New(migrationsim.Options{})
+	s := migrationsim.NewSim(migrationsim.Options{})
 	for _, n := range []string{"a", "b"} {
 		node := migrationsim.NewNode(n, "16", "64Gi")
 		node.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("2")

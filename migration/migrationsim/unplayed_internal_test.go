@@ -15,7 +15,7 @@ import (
 
 // An action that is not simulated is reported for its migration; the others continue.
 func TestUnknownAction_AffectsOneVMI(t *testing.T) {
-	s := New(Options{})
+	s := NewSim(Options{})
 	s.AddNode(NewNode("a", "16", "64Gi"))
 	s.AddNode(NewNode("b", "16", "64Gi"))
 	for _, name := range []string{"odd", "even"} {

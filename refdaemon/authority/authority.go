@@ -68,12 +68,12 @@ func (*Keeper) NeedLeaderElection() bool { return true }
 // Start maintains the authority until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("authority").WithValues("secret", k.Secret)
-	return rotation.Run(log.IntoContext(ctx, logger), k.CertificateLifetime, k.look)
+	return rotation.Run(log.IntoContext(ctx, logger), k.CertificateLifetime, k.rotate)
 }
 
-// look takes the steps that are due. The ConfigMap is read before the Secret and written with the version read: if another
+// rotate takes the steps that are due. The ConfigMap is read before the Secret and written with the version read: if another
 // replica publishes a later state of the Secret meanwhile, the write conflicts, and cannot revert it.
-func (k *Keeper) look(ctx context.Context) error {
+func (k *Keeper) rotate(ctx context.Context) error {
 	published := &corev1.ConfigMap{}
 	if err := k.Reader.Get(ctx, k.ConfigMap, published); err != nil {
 		return fmt.Errorf("read ConfigMap %s, which comes with the manifests: %w", k.ConfigMap, err)

@@ -64,7 +64,7 @@ func (w *world) keeper() *Keeper {
 func foreign(t *testing.T) map[string][]byte {
 	t.Helper()
 	other := newWorld(t)
-	must(t, other.keeper().look(t.Context()))
+	must(t, other.keeper().rotate(t.Context()))
 	s := &corev1.Secret{}
 	must(t, other.Get(t.Context(), secret, s))
 	return s.Data
@@ -104,7 +104,7 @@ func (w *world) trusts(bundle []byte, c *x509.Certificate) error {
 func TestKeeper_Rotation(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
-	must(t, k.look(t.Context()))
+	must(t, k.rotate(t.Context()))
 	const step, late = time.Hour, 7
 	var (
 		bundles [][]byte
@@ -135,7 +135,7 @@ func TestKeeper_Rotation(t *testing.T) {
 		}
 		seen[string(c.RawIssuer)] = true
 		w.clock.SetTime(w.clock.Now().Add(step))
-		must(t, k.look(t.Context()))
+		must(t, k.rotate(t.Context()))
 	}
 	if len(seen) < 4 {
 		t.Errorf("%d authorities have signed", len(seen))
@@ -154,9 +154,9 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			former := w.keeper()
-			must(t, former.look(t.Context()))
+			must(t, former.rotate(t.Context()))
 			w.clock.SetTime(w.clock.Now().Add(lifetime * 3 / 4))
-			must(t, former.look(t.Context())) // the next one is there as well
+			must(t, former.rotate(t.Context())) // the next one is there as well
 			compromised := w.certify(t)
 			former.Writer = interceptor.NewClient(w.WithWatch, interceptor.Funcs{
 				Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
@@ -164,7 +164,7 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 					must(t, w.Get(ctx, secret, s))
 					replace(s)
 					must(t, w.Update(ctx, s))
-					must(t, w.keeper().look(ctx))
+					must(t, w.keeper().rotate(ctx))
 					return c.Update(ctx, o, opts...)
 				},
 			})
@@ -172,7 +172,7 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 			must(t, w.Get(t.Context(), published, m))
 			m.Data = nil // so that there is something to publish
 			must(t, w.Update(t.Context(), m))
-			if err := former.look(t.Context()); !apierrors.IsConflict(err) {
+			if err := former.rotate(t.Context()); !apierrors.IsConflict(err) {
 				t.Fatalf("the former leader has published: %v", err)
 			}
 			for range 2 {
@@ -182,7 +182,7 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 				if err := w.trusts(w.bundle(t), w.certify(t)); err != nil {
 					t.Fatal(err)
 				}
-				must(t, w.keeper().look(t.Context()))
+				must(t, w.keeper().rotate(t.Context()))
 			}
 		})
 	}
@@ -192,14 +192,14 @@ func TestKeeper_SecretReplaced(t *testing.T) {
 func TestKeeper_ConfigMapForged(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
-	must(t, k.look(t.Context()))
+	must(t, k.rotate(t.Context()))
 	want := w.bundle(t)
 	forged := foreign(t)
 	m := &corev1.ConfigMap{}
 	must(t, w.Get(t.Context(), published, m))
 	m.Data = map[string]string{KeyAuthorities: m.Data[KeyAuthorities] + string(forged[KeyAuthorities]), "other": "x"}
 	must(t, w.Update(t.Context(), m))
-	must(t, k.look(t.Context()))
+	must(t, k.rotate(t.Context()))
 	must(t, w.Get(t.Context(), published, m))
 	if !bytes.Equal(want, []byte(m.Data[KeyAuthorities])) || len(m.Data) != 1 {
 		t.Errorf("it is %v", m.Data)
@@ -215,14 +215,14 @@ func TestKeeper_InvalidSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			k := w.keeper()
-			must(t, k.look(t.Context()))
+			must(t, k.rotate(t.Context()))
 			was := w.certify(t)
 			s := &corev1.Secret{}
 			must(t, w.Get(t.Context(), secret, s))
 			edit(w, s)
 			w.clock.SetTime(w.clock.Now().Add(time.Second))
 			must(t, w.Update(t.Context(), s))
-			must(t, k.look(t.Context()))
+			must(t, k.rotate(t.Context()))
 			now := w.certify(t)
 			if bytes.Equal(was.RawIssuer, now.RawIssuer) {
 				t.Error("it signs")
@@ -239,7 +239,7 @@ func TestKeeper_MissingObjects(t *testing.T) {
 	} {
 		w := newWorld(t)
 		must(t, w.Delete(t.Context(), missing))
-		if err := w.keeper().look(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		if err := w.keeper().rotate(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("without %s: %v", want, err)
 		}
 	}

@@ -91,7 +91,7 @@ func keyOf(spec *certificatesv1.CertificateSigningRequestSpec, node string) (*ec
 	if problems := validation.IsDNS1123Subdomain(node); len(problems) > 0 {
 		return nil, fmt.Errorf("%q is not the name of a node: %s", node, strings.Join(problems, "; "))
 	}
-	r, err := parse(spec.Request)
+	r, err := parseRequest(spec.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func keyOf(spec *certificatesv1.CertificateSigningRequestSpec, node string) (*ec
 	return key, nil
 }
 
-// parse returns the one request of a text, which its key has signed.
-func parse(text []byte) (*x509.CertificateRequest, error) {
+// parseRequest returns the one request of a text, which its key has signed.
+func parseRequest(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > largest {
 		return nil, fmt.Errorf("it has %d bytes, more than %d", len(text), largest)
 	}

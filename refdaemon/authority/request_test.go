@@ -161,7 +161,7 @@ func TestDecide_SignedByAnotherKey(t *testing.T) {
 
 func TestSign_Lifetime(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.keeper().look(t.Context()))
+	must(t, w.keeper().rotate(t.Context()))
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	for name, tt := range map[string]struct {
@@ -189,13 +189,13 @@ func TestSigner_ApprovedByAnother(t *testing.T) {
 	a.request.DNSNames = []string{"node-b"}
 	_ = a.decide(t)
 	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Spec: a.spec}
-	set(r, certificatesv1.CertificateApproved, "ByHand", "")
+	setCondition(r, certificatesv1.CertificateApproved, "ByHand", "")
 	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(r, a.pod).WithStatusSubresource(r).Build()
 	s := &Signer{Client: c, Reader: c, Secret: secret, Lifetime: certificates}
 	_, err := s.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "r"}})
 	must(t, err)
 	must(t, c.Get(t.Context(), client.ObjectKey{Name: "r"}, r))
-	if len(r.Status.Certificate) > 0 || !has(r, certificatesv1.CertificateFailed) {
+	if len(r.Status.Certificate) > 0 || !hasCondition(r, certificatesv1.CertificateFailed) {
 		t.Errorf("%+v", r.Status)
 	}
 }

@@ -73,7 +73,7 @@ func (s *Signer) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.
 	if err := s.Client.Get(ctx, q.NamespacedName, r); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Spec.SignerName != SignerName || len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateDenied) || has(r, certificatesv1.CertificateFailed) {
+	if r.Spec.SignerName != SignerName || len(r.Status.Certificate) > 0 || hasCondition(r, certificatesv1.CertificateDenied) || hasCondition(r, certificatesv1.CertificateFailed) {
 		return reconcile.Result{}, nil
 	}
 	key, node, refused, err := s.decide(ctx, &r.Spec)
@@ -83,8 +83,8 @@ func (s *Signer) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.
 	case refused != nil:
 		return reconcile.Result{}, s.deny(ctx, r, refused)
 	}
-	if !has(r, certificatesv1.CertificateApproved) {
-		set(r, certificatesv1.CertificateApproved, reasonGranted, "the node agent of node "+node+" asks for its certificate")
+	if !hasCondition(r, certificatesv1.CertificateApproved) {
+		setCondition(r, certificatesv1.CertificateApproved, reasonGranted, "the node agent of node "+node+" asks for its certificate")
 		if err := s.Client.SubResource("approval").Update(ctx, r); err != nil {
 			return reconcile.Result{}, fmt.Errorf("approve request %s: %w", r.Name, err)
 		}
@@ -126,11 +126,11 @@ func (s *Signer) deny(ctx context.Context, r *certificatesv1.CertificateSigningR
 	ctrl.LoggerFrom(ctx).Info("Denied a certificate", "request", r.Name, "user", r.Spec.Username, "reason", why.Error())
 	var err error
 	message := strings.ToValidUTF8(why.Error()[:min(len(why.Error()), longestMessage)], "")
-	if has(r, certificatesv1.CertificateApproved) {
-		set(r, certificatesv1.CertificateFailed, reasonDenied, message)
+	if hasCondition(r, certificatesv1.CertificateApproved) {
+		setCondition(r, certificatesv1.CertificateFailed, reasonDenied, message)
 		err = s.Client.Status().Update(ctx, r)
 	} else {
-		set(r, certificatesv1.CertificateDenied, reasonDenied, message)
+		setCondition(r, certificatesv1.CertificateDenied, reasonDenied, message)
 		err = s.Client.SubResource("approval").Update(ctx, r)
 	}
 	if err != nil {
@@ -174,11 +174,11 @@ func (s *Signer) sign(ctx context.Context, key *ecdsa.PublicKey, node string, se
 	return cert.EncodeCertificates(made)
 }
 
-func has(r *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType) bool {
+func hasCondition(r *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == condition })
 }
 
-func set(r *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType, reason, message string) {
+func setCondition(r *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType, reason, message string) {
 	r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: condition, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: metav1.Now(),
 	})

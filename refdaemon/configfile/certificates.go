@@ -41,8 +41,8 @@ func newNodeCertificates() NodeCertificates {
 
 func (n *NodeCertificates) options() []Option {
 	return []Option{
-		option("nodeCertificates.secret", "node-authority-secret", "`NAMESPACE/NAME` of the Secret for the authority of node agents, which is issued and rotated, and signs the certificates that they request; empty signs none", text(&n.Secret)),
-		option("nodeCertificates.configMap", "node-authority-configmap", "`NAMESPACE/NAME` of the ConfigMap in which that authority is published for node agents", text(&n.ConfigMap)),
+		option("nodeCertificates.secret", "node-authority-secret", "`NAMESPACE/NAME` of the Secret for the authority of node agents, which is issued and rotated, and signs the certificates that they request; empty signs none", textValue(&n.Secret)),
+		option("nodeCertificates.configMap", "node-authority-configmap", "`NAMESPACE/NAME` of the ConfigMap in which that authority is published for node agents", textValue(&n.ConfigMap)),
 		option("nodeCertificates.lifetime", "node-cert-lifetime", "`time` for which certificates of node agents are valid", duration(&n.Lifetime)),
 		option("nodeCertificates.authorityLifetime", "node-authority-lifetime", "`time` for which the authority of node agents is valid; it is rotated when a third of it is left", duration(&n.AuthorityLifetime)),
 	}

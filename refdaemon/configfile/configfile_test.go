@@ -48,7 +48,7 @@ func fields(of reflect.Type, above string) []string {
 
 func TestOptions_MatchFields(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
-		c := configfile.New(kind)
+		c := configfile.NewConfiguration(kind)
 		var options, flags []string
 		for _, o := range c.Options() {
 			options, flags = append(options, o.Field), append(flags, o.Flag)
@@ -67,7 +67,7 @@ func TestOptions_MatchFields(t *testing.T) {
 			t.Errorf("%s: a flag is there twice: %q", kind, flags)
 		}
 	}
-	if configfile.New("Configuration") != nil {
+	if configfile.NewConfiguration("Configuration") != nil {
 		t.Error("there is another kind")
 	}
 }
@@ -92,8 +92,8 @@ func other(v pflag.Value) string {
 
 func TestOptions_SetFields(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
-		for i, o := range configfile.New(kind).Options() {
-			c := configfile.New(kind)
+		for i, o := range configfile.NewConfiguration(kind).Options() {
+			c := configfile.NewConfiguration(kind)
 			if err := c.Options()[i].Value.Set(other(o.Value)); err != nil {
 				t.Errorf("%s: %v", o.Field, err)
 			}
@@ -113,7 +113,7 @@ func TestOptions_SetFields(t *testing.T) {
 				}
 				at = section[part]
 			}
-			fresh := configfile.New(kind)
+			fresh := configfile.NewConfiguration(kind)
 			if changes := configfile.Changes(fresh, c); len(changes) != 1 || changes[0].Field != o.Field || changes[0].Live != o.Live {
 				t.Errorf("setting %s changes %+v (value %v)", o.Field, changes, at)
 			}
@@ -138,7 +138,7 @@ func TestOptions_SetFields(t *testing.T) {
 func TestPrint_RoundTrip(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
 		t.Run(kind, func(t *testing.T) {
-			c := configfile.New(kind)
+			c := configfile.NewConfiguration(kind)
 			if n, ok := c.(*configfile.NodeConfiguration); ok {
 				n.NodeName, n.Address, n.Migration.Insecure = "on", "192.0.2.1", true
 			}

@@ -153,18 +153,18 @@ func (c *ControllerConfiguration) Options() []Option {
 	w := &c.Webhooks
 	return append(append(c.Daemon.options(),
 		option("leaderElection.enabled", "leader-elect", "enable leader election, so that one of several replicas acts at a time", boolean(&c.LeaderElection.Enabled)),
-		option("leaderElection.namespace", "leader-elect-namespace", "`namespace` of the lease; empty is the Pod's own", text(&c.LeaderElection.Namespace)),
-		option("launcherImage", "launcher-image", "`image` of launcher Pods", text(&c.LauncherImage)),
-		option("sidecarShimImage", "sidecar-shim-image", "`image` of hook sidecars without one; empty is sidecar-shim beside the launcher's", text(&c.SidecarShimImage)),
+		option("leaderElection.namespace", "leader-elect-namespace", "`namespace` of the lease; empty is the Pod's own", textValue(&c.LeaderElection.Namespace)),
+		option("launcherImage", "launcher-image", "`image` of launcher Pods", textValue(&c.LauncherImage)),
+		option("sidecarShimImage", "sidecar-shim-image", "`image` of hook sidecars without one; empty is sidecar-shim beside the launcher's", textValue(&c.SidecarShimImage)),
 		option("nodeSilentAfter", "node-silent-after", "`time` without a heartbeat after which the VMIs of a node count as lost", duration(&c.NodeSilentAfter)),
 		option("outOfServiceTaint", "out-of-service-taint", "make the taint node.kubernetes.io/out-of-service on an unresponsive Node that is not ready confirm that the machine is off, which fails its VMIs", boolean(&c.OutOfServiceTaint)),
 		option("additionalLauncherLabelsSync", "additional-launcher-labels-sync", "`keys` of labels, separated by commas, that are synced from a VMI to its Pod; a key may end in *", &list{to: &c.AdditionalLauncherLabelsSync, commas: true}),
 		option("additionalLauncherAnnotationsSync", "additional-launcher-annotations-sync", "the same `keys` of annotations", &list{to: &c.AdditionalLauncherAnnotationsSync, commas: true}),
 		option("virtualMachines", "virtual-machines", "reconcile VirtualMachines as well; disable it where another controller does", boolean(&c.VirtualMachines)),
 		option("deletionGuard", "deletion-guard", "make the API server refuse to delete the daemons, definitions, namespaces and rights of virtloom's manifests while VMIs exist", boolean(&c.DeletionGuard)),
-		option("webhooks.address", "webhook-address", "`address` of the webhooks that default and validate new VMIs and judge evictions of their Pods; 0 serves none", text(&w.Address)),
-		option("webhooks.certDir", "webhook-cert-dir", "`directory` of tls.crt and tls.key for --webhook-address; reloaded when they change", text(&w.CertDir)),
-		option("webhooks.certSecret", "webhook-cert-secret", "`NAMESPACE/NAME` of the Secret for the certificate of --webhook-address, which is issued, trusted by the API server and rotated without --webhook-cert-dir", text(&w.CertSecret)),
+		option("webhooks.address", "webhook-address", "`address` of the webhooks that default and validate new VMIs and judge evictions of their Pods; 0 serves none", textValue(&w.Address)),
+		option("webhooks.certDir", "webhook-cert-dir", "`directory` of tls.crt and tls.key for --webhook-address; reloaded when they change", textValue(&w.CertDir)),
+		option("webhooks.certSecret", "webhook-cert-secret", "`NAMESPACE/NAME` of the Secret for the certificate of --webhook-address, which is issued, trusted by the API server and rotated without --webhook-cert-dir", textValue(&w.CertSecret)),
 		option("webhooks.certLifetime", "webhook-cert-lifetime", "`time` for which certificates in --webhook-cert-secret are valid; they are rotated when a third of it is left", duration(&w.CertLifetime)),
 		option("webhooks.trust", "webhook-trust", "`user`, or group:NAME, who may write reserved fields of VMIs, besides virtloom's and KubeVirt's own accounts; may be given several times", &list{to: &w.Trust}),
 	), append(c.NodeCertificates.options(), c.Migrations.options()...)...)
@@ -173,8 +173,8 @@ func (c *ControllerConfiguration) Options() []Option {
 // Observed returns the options that observers of a controller need as well: the access
 // to the cluster, and the settings that decide about VMIs and migrations.
 func (c *ControllerConfiguration) Observed() []Option {
-	return append(only(c.Options(), "kubeconfig", "launcher-image", "sidecar-shim-image", "node-silent-after",
-		"additional-launcher-labels-sync", "additional-launcher-annotations-sync"), only(c.Migrations.options(),
+	return append(selectOptions(c.Options(), "kubeconfig", "launcher-image", "sidecar-shim-image", "node-silent-after",
+		"additional-launcher-labels-sync", "additional-launcher-annotations-sync"), selectOptions(c.Migrations.options(),
 		"migrations-inbound-per-node", "migrations-lent", "migrations-bandwidth-per-node", "migrations-age-after", "migrations-unfair",
 		"migrations-namespace-weights", "migrations-pending-timeout", "migrations-await-nodes", "migrations-cooldown", "migrations-abort-backups")...)
 }

@@ -134,20 +134,20 @@ func newDaemon() Daemon {
 
 func (d *Daemon) options() []Option {
 	return []Option{
-		option("client.kubeconfig", "kubeconfig", "kubeconfig `file`; empty is that of the environment variable KUBECONFIG, else the service account of the Pod", text(&d.Client.Kubeconfig)),
-		option("client.qps", "client-qps", "sustained `requests` to the API server per second", number(&d.Client.QPS)),
+		option("client.kubeconfig", "kubeconfig", "kubeconfig `file`; empty is that of the environment variable KUBECONFIG, else the service account of the Pod", textValue(&d.Client.Kubeconfig)),
+		option("client.qps", "client-qps", "sustained `requests` to the API server per second", numberValue(&d.Client.QPS)),
 		option("client.burst", "client-burst", "`requests` to the API server at once", integer(&d.Client.Burst)),
-		option("events.qps", "events-qps", "sustained `events` sent per second", number(&d.Events.QPS)),
+		option("events.qps", "events-qps", "sustained `events` sent per second", numberValue(&d.Events.QPS)),
 		option("events.burst", "events-burst", "`events` sent at once", integer(&d.Events.Burst)),
 		verboseOption(&d.Log.Verbosity),
-		option("metrics.address", "metrics-address", "`address` to serve metrics at; 0 serves none", text(&d.Metrics.Address)),
+		option("metrics.address", "metrics-address", "`address` to serve metrics at; 0 serves none", textValue(&d.Metrics.Address)),
 		option("metrics.secure", "metrics-secure", "serve metrics over TLS, only to clients that the API server authorizes to get /metrics", boolean(&d.Metrics.Secure)),
-		option("metrics.certDir", "metrics-cert-dir", "`directory` of tls.crt and tls.key for --metrics-secure, reloaded when they change; empty is a self-signed certificate", text(&d.Metrics.CertDir)),
-		option("health.address", "health-address", "`address` to serve /healthz and /readyz at; 0 serves none", text(&d.Health.Address)),
-		option("profiling.address", "profiling-address", "`address` to serve /debug/pprof at, which discloses memory; 0 serves none", text(&d.Profiling.Address)),
-		option("tracing.file", "trace-file", "`file` to append OpenTelemetry spans to, as JSON; empty records none", text(&d.Tracing.File)),
-		option("tracing.endpoint", "trace-endpoint", "`URL` of an OpenTelemetry collector that accepts OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none", text(&d.Tracing.Endpoint)),
-		option("tracing.share", "trace-share", "`fraction` of all starts and migrations to trace, above 0 and at most 1; must be the same for all daemons", number(&d.Tracing.Share)),
+		option("metrics.certDir", "metrics-cert-dir", "`directory` of tls.crt and tls.key for --metrics-secure, reloaded when they change; empty is a self-signed certificate", textValue(&d.Metrics.CertDir)),
+		option("health.address", "health-address", "`address` to serve /healthz and /readyz at; 0 serves none", textValue(&d.Health.Address)),
+		option("profiling.address", "profiling-address", "`address` to serve /debug/pprof at, which discloses memory; 0 serves none", textValue(&d.Profiling.Address)),
+		option("tracing.file", "trace-file", "`file` to append OpenTelemetry spans to, as JSON; empty records none", textValue(&d.Tracing.File)),
+		option("tracing.endpoint", "trace-endpoint", "`URL` of an OpenTelemetry collector that accepts OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none", textValue(&d.Tracing.Endpoint)),
+		option("tracing.share", "trace-share", "`fraction` of all starts and migrations to trace, above 0 and at most 1; must be the same for all daemons", numberValue(&d.Tracing.Share)),
 	}
 }
 
@@ -228,7 +228,7 @@ func notAnAddress(at *field.Path, address string, err error) *field.Error {
 	return field.Invalid(at, address, "is not an address: "+err.Error()+"; use HOST:PORT or :PORT")
 }
 
-// only returns the options whose flags are among the names.
-func only(options []Option, flags ...string) []Option {
+// selectOptions returns the options whose flags are among the names.
+func selectOptions(options []Option, flags ...string) []Option {
 	return slices.DeleteFunc(options, func(o Option) bool { return !slices.Contains(flags, o.Flag) })
 }

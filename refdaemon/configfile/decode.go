@@ -62,7 +62,7 @@ func (r *reader) document(content []byte) *yaml.Node {
 	}
 	root := first.Content[0]
 	if root.Kind != yaml.MappingNode {
-		r.fault(root, nil, "is "+sort(root)+"; write an object with apiVersion and kind")
+		r.fault(root, nil, "is "+nodeKindText(root)+"; write an object with apiVersion and kind")
 		return nil
 	}
 	return root
@@ -79,7 +79,7 @@ func (r *reader) entries(n *yaml.Node, at *field.Path, each func(name string, ke
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, v := resolved(n.Content[i]), resolved(n.Content[i+1])
 		if key.Kind != yaml.ScalarNode || key.ShortTag() != tagString {
-			r.fault(key, at, "has "+sort(key)+" for the name of a field; write a string")
+			r.fault(key, at, "has "+nodeKindText(key)+" for the name of a field; write a string")
 			continue
 		}
 		if line, twice := lines[key.Value]; twice {
@@ -132,7 +132,7 @@ func (r *reader) section(n *yaml.Node, at *field.Path) {
 			r.lines[path] = key.Line
 			r.section(v, here)
 		case v.Kind != yaml.ScalarNode || v.ShortTag() != tagNull:
-			r.fault(v, here, "is "+sort(v)+"; write an object")
+			r.fault(v, here, "is "+nodeKindText(v)+"; write an object")
 		}
 	})
 }
@@ -194,7 +194,7 @@ func (r *reader) one(root, n *yaml.Node, name string, known []string) {
 	case n == nil:
 		r.fault(root, field.NewPath(name), "is missing; "+write)
 	case n.Kind != yaml.ScalarNode:
-		r.fault(n, field.NewPath(name), "is "+sort(n)+"; "+write)
+		r.fault(n, field.NewPath(name), "is "+nodeKindText(n)+"; "+write)
 	case !slices.Contains(known, n.Value):
 		r.fault(n, field.NewPath(name), fmt.Sprintf("is %q; %s", n.Value, write))
 	}

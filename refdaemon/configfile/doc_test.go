@@ -35,7 +35,7 @@ func TestPackageDoc_ListsLiveFields(t *testing.T) {
 	list, _, _ = strings.Cut(strings.TrimSpace(list), "\n\n")
 	var want []string
 	for _, kind := range configfile.Kinds() {
-		for _, o := range configfile.New(kind).Options() {
+		for _, o := range configfile.NewConfiguration(kind).Options() {
 			if o.Live && !slices.Contains(want, o.Field) {
 				want = append(want, o.Field)
 			}
@@ -51,7 +51,7 @@ func TestPackageDoc_ListsLiveFields(t *testing.T) {
 func TestFieldDocs_StateWhenEffective(t *testing.T) {
 	lives := map[string]bool{} // by struct and field
 	for _, kind := range configfile.Kinds() {
-		c := configfile.New(kind)
+		c := configfile.NewConfiguration(kind)
 		for _, o := range c.Options() {
 			lives[fieldOf(t, reflect.TypeOf(c).Elem(), o.Field)] = o.Live
 		}

@@ -18,8 +18,8 @@ const APIVersion = "config.virtloom.dev/v1alpha1"
 // Kinds returns the kinds of configurations.
 func Kinds() []string { return []string{KindController, KindNode} }
 
-// New returns the defaults of a kind, nil if the kind is unknown.
-func New(kind string) Configuration {
+// NewConfiguration returns the defaults of a kind, nil if the kind is unknown.
+func NewConfiguration(kind string) Configuration {
 	switch kind {
 	case KindController:
 		return NewController()
@@ -90,7 +90,7 @@ func Read(name string, content []byte) (Configuration, error) {
 	if kind == "" {
 		return nil, r.faults
 	}
-	c := New(kind)
+	c := NewConfiguration(kind)
 	r.read(root, c)
 	from := origin{file: r.file, lines: r.lines, faults: r.faults}
 	options := c.Options()

@@ -78,7 +78,7 @@ func (s *scalar[T]) show() any {
 
 func (s *scalar[T]) read(r *reader, n *yaml.Node, at *field.Path) {
 	if n.Kind != yaml.ScalarNode || !slices.Contains(s.tags, n.ShortTag()) {
-		r.fault(n, at, "is "+sort(n)+"; write "+s.want)
+		r.fault(n, at, "is "+nodeKindText(n)+"; write "+s.want)
 		return
 	}
 	if err := s.Set(n.Value); err != nil {
@@ -86,8 +86,8 @@ func (s *scalar[T]) read(r *reader, n *yaml.Node, at *field.Path) {
 	}
 }
 
-// sort describes the type of a node.
-func sort(n *yaml.Node) string {
+// nodeKindText describes the type of a node.
+func nodeKindText(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object"
@@ -108,7 +108,7 @@ func sort(n *yaml.Node) string {
 	return fmt.Sprintf("%s %q", n.ShortTag(), n.Value)
 }
 
-func text(to *string) value {
+func textValue(to *string) value {
 	return &scalar[string]{
 		to: to, name: "string", want: "a string, in quotes if it looks like something else", tags: []string{tagString},
 		parse: func(s string) (string, error) { return s, nil }, text: func(s string) string { return s },
@@ -140,7 +140,7 @@ func verbosity(to *int) value {
 	return v
 }
 
-func number(to *float64) value {
+func numberValue(to *float64) value {
 	return &scalar[float64]{
 		to: to, name: "number", want: "a number", tags: []string{tagInt, tagFloat},
 		parse: func(s string) (float64, error) { return strconv.ParseFloat(s, 64) },
@@ -218,13 +218,13 @@ func (l *list) show() any { return append([]string{}, *l.to...) }
 
 func (l *list) read(r *reader, n *yaml.Node, at *field.Path) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, at, "is "+sort(n)+"; write a list of strings")
+		r.fault(n, at, "is "+nodeKindText(n)+"; write a list of strings")
 		return
 	}
 	*l.to = nil
 	for i, item := range n.Content {
 		var word string
-		r.visit(item, at.Index(i), text(&word))
+		r.visit(item, at.Index(i), textValue(&word))
 		*l.to = append(*l.to, word)
 	}
 }
@@ -283,13 +283,13 @@ func (s *shares) show() any {
 
 func (s *shares) read(r *reader, n *yaml.Node, at *field.Path) {
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, at, "is "+sort(n)+"; write an object with a number for each namespace")
+		r.fault(n, at, "is "+nodeKindText(n)+"; write an object with a number for each namespace")
 		return
 	}
 	*s.to = nil
 	r.entries(n, at, func(name string, _, n *yaml.Node) {
 		var share float64
-		r.visit(n, at.Key(name), number(&share))
+		r.visit(n, at.Key(name), numberValue(&share))
 		s.put(name, share)
 	})
 }

@@ -109,35 +109,35 @@ func behind(cached, stored string) bool {
 func (c Controller) text(b *strings.Builder, next bool) {
 	switch {
 	case !c.Asked:
-		line(b, "Controller", "%s", unasked)
+		writeLine(b, "Controller", "%s", unasked)
 		if next {
-			line(b, "", "%s", unequal)
+			writeLine(b, "", "%s", unequal)
 		}
 		return
 	case c.Error != "":
-		line(b, "Controller", "did not report its view: %s", c.Error)
-		line(b, "", "remedy: check that it runs, and that the address is that of its metrics")
+		writeLine(b, "Controller", "did not report its view: %s", c.Error)
+		writeLine(b, "", "remedy: check that it runs, and that the address is that of its metrics")
 		return
 	case !c.Leads:
-		line(b, "Controller", "the replica that answered is not the leader; ask the leader")
+		writeLine(b, "Controller", "the replica that answered is not the leader; ask the leader")
 	}
 	for _, w := range c.Unseen {
-		line(b, "Controller", "waiting for its cache to observe: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
-		line(b, "", "until then it creates and deletes nothing for the VMI; after 30 seconds it reads live instead")
+		writeLine(b, "Controller", "waiting for its cache to observe: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
+		writeLine(b, "", "until then it creates and deletes nothing for the VMI; after 30 seconds it reads live instead")
 	}
 	for _, s := range c.Settings {
-		line(b, "Controller", "runs with --%s=%q, this diagnosis with %q: its decisions differ from the above", s.Flag, s.Controller, s.Here)
-		line(b, "", "remedy: pass the controller's file to --config, or its value to --%s", s.Flag)
+		writeLine(b, "Controller", "runs with --%s=%q, this diagnosis with %q: its decisions differ from the above", s.Flag, s.Controller, s.Here)
+		writeLine(b, "", "remedy: pass the controller's file to --config, or its value to --%s", s.Flag)
 	}
 	for _, l := range c.Lags {
 		have := "does not have it"
 		if l.Cached != "" {
 			have = "has version " + l.Cached
 		}
-		line(b, "Controller", "its cache lags: of %s it %s, stored is version %s", l.Object, have, l.Stored)
-		line(b, "", "remedy: none, unless it persists: then check its log for failing watches, and the load of the API server")
+		writeLine(b, "Controller", "its cache lags: of %s it %s, stored is version %s", l.Object, have, l.Stored)
+		writeLine(b, "", "remedy: none, unless it persists: then check its log for failing watches, and the load of the API server")
 	}
 	if c.Leads && len(c.Unseen)+len(c.Lags) == 0 {
-		line(b, "Controller", "leads; its cache is up to date and has observed all its writes")
+		writeLine(b, "Controller", "leads; its cache is up to date and has observed all its writes")
 	}
 }

@@ -203,7 +203,7 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// line adds a labeled line of a diagnosis.
-func line(b *strings.Builder, label, format string, args ...any) {
+// writeLine adds a labeled line of a diagnosis.
+func writeLine(b *strings.Builder, label, format string, args ...any) {
 	plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
 }

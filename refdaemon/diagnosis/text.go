@@ -15,10 +15,10 @@ func (g *Guest) String() string {
 	var b strings.Builder
 	b.WriteString(g.Diagnosis.String())
 	for _, m := range g.Migrations {
-		line(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
-		line(&b, "", "waits for %s: %s", m.Responsible, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
+		writeLine(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
+		writeLine(&b, "", "waits for %s: %s", m.Responsible, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
 		if m.Unblock != "" {
-			line(&b, "", "continues when %s", m.Unblock)
+			writeLine(&b, "", "continues when %s", m.Unblock)
 		}
 	}
 	g.Controller.text(&b, len(g.Next) > 0)
@@ -48,14 +48,14 @@ func (m *Migration) Write(w io.Writer) error {
 // String returns the diagnosis as text for operators.
 func (n *Node) String() string {
 	var b strings.Builder
-	line(&b, "Node", "%s, %s", n.Name, n.Ready)
+	writeLine(&b, "Node", "%s, %s", n.Name, n.Ready)
 	switch {
 	case n.Heartbeat == nil:
-		line(&b, "Heartbeat", "none")
+		writeLine(&b, "Heartbeat", "none")
 	case n.Silent:
-		line(&b, "Heartbeat", "%s (%s ago): unresponsive", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
+		writeLine(&b, "Heartbeat", "%s (%s ago): unresponsive", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
 	default:
-		line(&b, "Heartbeat", "%s (%s ago)", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
+		writeLine(&b, "Heartbeat", "%s (%s ago)", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
 	}
 	takes := "yes"
 	switch {
@@ -64,20 +64,20 @@ func (n *Node) String() string {
 	case !n.Schedulable:
 		takes = "no, by its label kubevirt.io/schedulable"
 	}
-	line(&b, "Schedulable", "%s", takes)
+	writeLine(&b, "Schedulable", "%s", takes)
 	for _, t := range n.Taints {
-		line(&b, "Taint", "%s", t)
+		writeLine(&b, "Taint", "%s", t)
 	}
 	counts := make([]string, 0, len(n.Guests))
 	for _, g := range n.Guests {
 		counts = append(counts, fmt.Sprintf("%d %s", g.Guests, g.Phase))
 	}
-	line(&b, "Guests", "%s", cmp.Or(strings.Join(counts, ", "), "none"))
-	line(&b, "Leaving", "%s: %s", n.Outbound.text(), cmp.Or(few(n.Leaving), "nobody"))
-	line(&b, "Entering", "%s: %s", n.Inbound.text(), cmp.Or(few(n.Entering), "nobody"))
-	line(&b, "Cluster", "%s", n.Cluster.text())
+	writeLine(&b, "Guests", "%s", cmp.Or(strings.Join(counts, ", "), "none"))
+	writeLine(&b, "Leaving", "%s: %s", n.Outbound.text(), cmp.Or(few(n.Leaving), "nobody"))
+	writeLine(&b, "Entering", "%s: %s", n.Inbound.text(), cmp.Or(few(n.Entering), "nobody"))
+	writeLine(&b, "Cluster", "%s", n.Cluster.text())
 	if len(n.Findings) == 0 {
-		line(&b, "Findings", "none")
+		writeLine(&b, "Findings", "none")
 	}
 	for i := range n.Findings {
 		b.WriteString(n.Findings[i].String())

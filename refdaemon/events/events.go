@@ -41,10 +41,10 @@ func Start(ctx context.Context, c *rest.Config, rate Rate) (events.EventBroadcas
 	if err != nil {
 		return nil, fmt.Errorf("create the client of events: %w", err)
 	}
-	return start(ctx, &events.EventSinkImpl{Interface: client}, rate)
+	return startBroadcaster(ctx, &events.EventSinkImpl{Interface: client}, rate)
 }
 
-func start(ctx context.Context, to events.EventSink, rate Rate) (events.EventBroadcaster, error) {
+func startBroadcaster(ctx context.Context, to events.EventSink, rate Rate) (events.EventBroadcaster, error) {
 	b := events.NewBroadcaster(newPaced(logr.FromContextOrDiscard(ctx), to, rate))
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording events: %w", err)

@@ -82,7 +82,7 @@ func (f *Follower) look() error {
 		}
 		f.file = nil
 	}
-	file, err := open(f.Path, os.O_RDONLY)
+	file, err := openLogFile(f.Path, os.O_RDONLY)
 	if file == nil {
 		return err
 	}
@@ -90,8 +90,8 @@ func (f *Follower) look() error {
 	return f.read()
 }
 
-// open opens a regular file; nil if there is none yet.
-func open(path string, flags int) (*os.File, error) {
+// openLogFile opens a regular file; nil if there is none yet.
+func openLogFile(path string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -145,7 +145,7 @@ func (f *Follower) skip() {
 // the beginning becomes a hole. Where the file system cannot make holes the file is truncated, and what was written since
 // a reader's last look is lost to it.
 func Trim(path string, most, keep int64) (bool, error) {
-	file, err := open(path, os.O_WRONLY)
+	file, err := openLogFile(path, os.O_WRONLY)
 	if file == nil {
 		return false, err
 	}

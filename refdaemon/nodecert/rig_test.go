@@ -151,7 +151,7 @@ func (w *world) agent(t *testing.T, node string) *agent {
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	a := &agent{sockets: dir, Keeper: &nodecert.Keeper{NodeName: node, Client: w.token(t, w.pod(t, "agent-"+node, node)), Authorities: published}}
-	a.Proxy, err = migrationproxy.New(migrationproxy.Options{
+	a.Proxy, err = migrationproxy.NewProxy(migrationproxy.Options{
 		Address: "127.0.0.1", NodeName: node, Certificates: a.Keeper,
 		Sockets: func(context.Context, string) (domain.Sockets, error) {
 			return domain.Sockets{Own: true, Control: filepath.Join(dir, "libvirt-sock"), Outside: dir, Inside: dir}, nil

@@ -71,7 +71,7 @@ type Rotation struct {
 
 // Step takes the step that is due, and returns the content of the Secret, which is the same if there was none.
 func (r *Rotation) Step(ctx context.Context, reader client.Reader, writer client.Writer) (map[string][]byte, error) {
-	s, err := read(ctx, reader, r.Secret)
+	s, err := readSecret(ctx, reader, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -156,14 +156,14 @@ func InForce(data map[string][]byte) (tls.Certificate, error) {
 
 // Read returns the pair in force of a Secret.
 func Read(ctx context.Context, reader client.Reader, secret types.NamespacedName) (tls.Certificate, error) {
-	s, err := read(ctx, reader, secret)
+	s, err := readSecret(ctx, reader, secret)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	return InForce(s.Data)
 }
 
-func read(ctx context.Context, reader client.Reader, secret types.NamespacedName) (*corev1.Secret, error) {
+func readSecret(ctx context.Context, reader client.Reader, secret types.NamespacedName) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	if err := reader.Get(ctx, secret, s); err != nil {
 		return nil, fmt.Errorf("read Secret %s, which comes with the manifests: %w", secret, err)

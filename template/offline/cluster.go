@@ -36,9 +36,9 @@ type Cluster struct {
 	guest   Object // the object that VMI was read as; VMI itself may have been defaulted since
 }
 
-// New combines the objects of all files of a cluster. A duplicate object, and a second VirtualMachineInstance or KubeVirt,
+// NewCluster combines the objects of all files of a cluster. A duplicate object, and a second VirtualMachineInstance or KubeVirt,
 // are errors.
-func New(objects ...Object) (*Cluster, error) {
+func NewCluster(objects ...Object) (*Cluster, error) {
 	c := &Cluster{objects: objects}
 	var (
 		errs  []error

@@ -27,7 +27,7 @@ func documents(file string, content []byte) ([]document, error) {
 		all  []document
 		errs []error
 	)
-	for _, part := range split(content) {
+	for _, part := range splitDocuments(content) {
 		if blank(part.text) {
 			continue
 		}
@@ -54,7 +54,7 @@ type part struct {
 	text string
 }
 
-func split(content []byte) []part {
+func splitDocuments(content []byte) []part {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
 	var (
 		parts []part

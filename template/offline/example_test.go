@@ -44,7 +44,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	cluster, err := offline.New(objects...)
+	cluster, err := offline.NewCluster(objects...)
 	if err != nil {
 		fmt.Println(err)
 		return

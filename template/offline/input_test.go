@@ -36,7 +36,7 @@ const (
 
 func cluster(t testing.TB, manifests ...string) *offline.Cluster {
 	t.Helper()
-	c, err := offline.New(read(t, strings.Join(manifests, "\n---\n"))...)
+	c, err := offline.NewCluster(read(t, strings.Join(manifests, "\n---\n"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestNew_Duplicates(t *testing.T) {
 			"test.yaml: document 3 (line 5): Node n1: metadata.name: is a duplicate of test.yaml: document 1 (line 1); keep one of them",
 		},
 	} {
-		c, err := offline.New(read(t, strings.Join(tt.manifests, "\n---\n"))...)
+		c, err := offline.NewCluster(read(t, strings.Join(tt.manifests, "\n---\n"))...)
 		if c != nil || !errors.Is(err, render.ErrInvalid) || err.Error() != tt.want {
 			t.Errorf("%s: error\n%v\nwant\n%s", name, err, tt.want)
 		}

@@ -27,7 +27,7 @@ func draw(t *testing.T, overrides []string, writes ...write) (*render.Explanatio
 		stages = append(stages, stage(names[i], w))
 	}
 	stages[len(stages)-1].Overrides = overrides
-	r, err := render.New(stages...)
+	r, err := render.NewRenderer(stages...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestStage_ErrorsPreserved(t *testing.T) {
 		"no causes":              {parted{}, nil, []string{"parted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := render.New(render.Stage{Name: "mine", Apply: func(*render.Draft) error { return tc.err }})
+			r, err := render.NewRenderer(render.Stage{Name: "mine", Apply: func(*render.Draft) error { return tc.err }})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func printTerms(o render.Origin) {
 
 // A renderer of other stages than the stock ones. Its Pods are explained in the same way.
 func ExampleNew() {
-	renderer, err := render.New(name, guest, zone)
+	renderer, err := render.NewRenderer(name, guest, zone)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -92,7 +92,7 @@ func ExampleNew() {
 
 // What a stage rejects is an error with stage, object, field and remedy.
 func ExampleInvalid() {
-	renderer, err := render.New(name, zone)
+	renderer, err := render.NewRenderer(name, zone)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -109,7 +109,7 @@ func ExampleInvalid() {
 
 // Two stages must not set one field, and a list of stages has no name twice.
 func ExampleRenderer_Before() {
-	renderer, err := render.New(name)
+	renderer, err := render.NewRenderer(name)
 	if err != nil {
 		fmt.Println(err)
 		return

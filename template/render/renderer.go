@@ -32,8 +32,8 @@ type Renderer struct {
 	stages []Stage
 }
 
-// New returns a Renderer of the given stages. Names must be unique and not empty.
-func New(stages ...Stage) (*Renderer, error) {
+// NewRenderer returns a Renderer of the given stages. Names must be unique and not empty.
+func NewRenderer(stages ...Stage) (*Renderer, error) {
 	seen := map[string]bool{}
 	for _, s := range stages {
 		if s.Name == "" || s.Apply == nil || seen[s.Name] {
@@ -80,7 +80,7 @@ func (r *Renderer) splice(name string, offset, drop int, stages []Stage) (*Rende
 		return nil, fmt.Errorf("template: stage %q of %v: %w", name, r.Stages(), ErrStage)
 	}
 	i += offset
-	return New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
+	return NewRenderer(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
 }
 
 // Render renders a Pod of one kind. Its errors are or join values of type *Error.

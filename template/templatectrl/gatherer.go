@@ -85,7 +85,7 @@ func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstan
 		return f, err
 	}
 	claim := &corev1.PersistentVolumeClaim{}
-	found, err := read(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: m.StateClaim}, claim)
+	found, err := readObject(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: m.StateClaim}, claim)
 	if err != nil {
 		return f, err
 	}
@@ -134,7 +134,7 @@ func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.
 		return nil, nil //nolint:nilnil // absence is an answer
 	}
 	node := &corev1.Node{}
-	found, err := read(ctx, g.Client, "Node", types.NamespacedName{Name: source.Spec.NodeName}, node)
+	found, err := readObject(ctx, g.Client, "Node", types.NamespacedName{Name: source.Spec.NodeName}, node)
 	if !found {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (g *Gatherer) Claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range ClaimNames(vmi) {
 		claim := &corev1.PersistentVolumeClaim{}
-		found, err := read(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
+		found, err := readObject(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
 		if err != nil {
 			return nil, err
 		}
@@ -263,16 +263,16 @@ func (g *Gatherer) metadata(ctx context.Context, kind schema.GroupVersionKind, k
 	}
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(kind)
-	found, err := read(ctx, from, kind.Kind, key, o)
+	found, err := readObject(ctx, from, kind.Kind, key, o)
 	if !found {
 		return nil, err
 	}
 	return o, nil
 }
 
-// read reads one object and reports whether it exists. An invalid name of a user means that there is no object, and
+// readObject reads one object and reports whether it exists. An invalid name of a user means that there is no object, and
 // rendering reports the field. So does a kind that the cluster does not serve.
-func read(ctx context.Context, from client.Reader, kind string, key types.NamespacedName, into client.Object) (bool, error) {
+func readObject(ctx context.Context, from client.Reader, kind string, key types.NamespacedName, into client.Object) (bool, error) {
 	if key.Name == "" || len(content.IsPathSegmentName(key.Name)) > 0 || len(content.IsPathSegmentName(key.Namespace)) > 0 {
 		return false, nil
 	}

@@ -54,7 +54,7 @@ func read(t testing.TB, file string) *offline.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster, err := offline.New(objects...)
+	cluster, err := offline.NewCluster(objects...)
 	if err != nil {
 		t.Fatal(err)
 	}

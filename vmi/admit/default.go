@@ -55,14 +55,14 @@ var steps = []step{
 
 // Default sets the unset fields of a VMI that is about to be created; the package comment lists them. It never changes a
 // set field, so that it is idempotent. Do not call it for an existing VMI, whose creation has been defaulted already.
-func Default(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, false) }
+func Default(vmi *v1.VirtualMachineInstance, c Config) { applyDefaults(vmi, c, false) }
 
 // DefaultShape sets the subset of [Default] that determines the Pods and the domain of a VMI that is not created: the
 // architecture, machine, CPU, pull policies, Pod network, disks of volumes, bootloader, annotations about the hardware, and
 // the user. It sets no field that marks a VMI as created.
-func DefaultShape(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, true) }
+func DefaultShape(vmi *v1.VirtualMachineInstance, c Config) { applyDefaults(vmi, c, true) }
 
-func apply(vmi *v1.VirtualMachineInstance, c Config, shapeOnly bool) {
+func applyDefaults(vmi *v1.VirtualMachineInstance, c Config, shapeOnly bool) {
 	d := &defaulting{vmi: vmi, spec: &vmi.Spec, config: &c}
 	for _, s := range steps {
 		if s.shape || !shapeOnly {

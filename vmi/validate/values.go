@@ -162,14 +162,14 @@ func (v *values) absolute(field, p, example string) {
 	}
 }
 
-func absolute(p string) bool { return path.IsAbs(p) && p != "/" && clean(p) }
+func absolute(p string) bool { return path.IsAbs(p) && p != "/" && isCleanPath(p) }
 
 // relative reports whether a path names a file below its folder.
 func relative(p string) bool {
-	return p != "" && p != "." && !path.IsAbs(p) && clean(p) && p != ".." && !strings.HasPrefix(p, "../")
+	return p != "" && p != "." && !path.IsAbs(p) && isCleanPath(p) && p != ".." && !strings.HasPrefix(p, "../")
 }
 
-func clean(p string) bool {
+func isCleanPath(p string) bool {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	return len(p) <= maxPath && path.Clean(p) == p && !strings.ContainsFunc(p, control)
 }

@@ -96,7 +96,7 @@ func (r actor) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
 	}
 	err := r.Gate.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...)
-	if gone(err) {
+	if objectGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -109,8 +109,8 @@ func (r actor) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 	return nil
 }
 
-// gone reports whether the object to delete, by its UID, does not exist.
-func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// objectGone reports whether the object to delete, by its UID, does not exist.
+func objectGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // +kubebuilder:rbac:groups="",resources=pods;pods/status,verbs=patch
 
@@ -199,7 +199,7 @@ func (r actor) createClaim(ctx context.Context, g *gathered, a vmi.Action) error
 
 // deleteClaim deletes the backend storage claim of a VMI without persistent state.
 func (r actor) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {
-	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !gone(err) {
+	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !objectGone(err) {
 		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", a.Claim.Namespace, a.Claim.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleted backend storage claim", "claim", a.Claim.Name, "why", a.Why)

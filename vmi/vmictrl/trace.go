@@ -22,7 +22,7 @@ func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, g *v1
 		r.starts.End(ctx, key, "the VirtualMachineInstance no longer exists", r.Clock.Now())
 		return ctx
 	case starting(g):
-		return r.starts.Join(ctx, g, g.Status.Phase == v1.VmPhaseUnset, since(g))
+		return r.starts.Join(ctx, g, g.Status.Phase == v1.VmPhaseUnset, phaseEnteredAt(g))
 	}
 	failure := ""
 	if !g.IsRunning() {
@@ -40,8 +40,8 @@ func starting(g *v1.VirtualMachineInstance) bool {
 	return !g.IsFinal() && !g.IsRunning() && g.DeletionTimestamp == nil
 }
 
-// since returns when the VMI entered its phase; zero if that was not recorded.
-func since(g *v1.VirtualMachineInstance) time.Time {
+// phaseEnteredAt returns when the VMI entered its phase; zero if that was not recorded.
+func phaseEnteredAt(g *v1.VirtualMachineInstance) time.Time {
 	at, _ := enteredAt(g, g.Status.Phase)
 	return at.Time
 }

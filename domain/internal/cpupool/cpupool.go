@@ -21,9 +21,9 @@ type cell struct {
 	loose []uint   // threads of all others
 }
 
-// New groups the threads by NUMA node and core. It ignores threads that are not in the
+// NewPool groups the threads by NUMA node and core. It ignores threads that are not in the
 // topology.
-func New(topology []domain.Cell, threads []uint, width int) *Pool {
+func NewPool(topology []domain.Cell, threads []uint, width int) *Pool {
 	p := &Pool{width: width}
 	left := map[uint]bool{}
 	for _, id := range threads {

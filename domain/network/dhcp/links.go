@@ -105,8 +105,8 @@ func marked(links []netlink.Link) (guests map[int]string, holders map[string]net
 // gateways reads the addresses of the bridge, which are those of the guest's gateway.
 func (b *bridge) gateways(l netlink.Link) (err error) {
 	fits := func(p netip.Prefix) bool { return p.Addr().IsGlobalUnicast() && p.Contains(p.Addr().Next()) }
-	if b.v4, err = first(l, netlink.FAMILY_V4, fits); err == nil {
-		b.v6, err = first(l, netlink.FAMILY_V6, fits)
+	if b.v4, err = firstAddress(l, netlink.FAMILY_V4, fits); err == nil {
+		b.v6, err = firstAddress(l, netlink.FAMILY_V6, fits)
 	}
 	return err
 }
@@ -114,10 +114,10 @@ func (b *bridge) gateways(l netlink.Link) (err error) {
 // held reads the address and the routes of the guest from the link that holds them. A guest without
 // an address is not served.
 func (b *bridge) held(l, holder netlink.Link) (err error) {
-	if b.v4, err = first(l, netlink.FAMILY_V4, netip.Prefix.IsValid); err != nil {
+	if b.v4, err = firstAddress(l, netlink.FAMILY_V4, netip.Prefix.IsValid); err != nil {
 		return err
 	}
-	b.own.address, err = first(holder, netlink.FAMILY_V4, func(p netip.Prefix) bool { return p.Addr().IsGlobalUnicast() })
+	b.own.address, err = firstAddress(holder, netlink.FAMILY_V4, func(p netip.Prefix) bool { return p.Addr().IsGlobalUnicast() })
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (l *own) take(list []netlink.Route) {
 	slices.SortStableFunc(routes, func(a, b *dhcpv4.Route) int {
 		one, _ := a.Dest.Mask.Size()
 		other, _ := b.Dest.Mask.Size()
-		return cmp.Or(order(a.Router.IsUnspecified(), b.Router.IsUnspecified()), cmp.Compare(other, one), bytes.Compare(a.Dest.IP, b.Dest.IP))
+		return cmp.Or(trueFirst(a.Router.IsUnspecified(), b.Router.IsUnspecified()), cmp.Compare(other, one), bytes.Compare(a.Dest.IP, b.Dest.IP))
 	})
 	// One route by the router is what clients make of it anyway.
 	if len(routes) > 1 || len(routes) == 1 && !l.router.IsValid() {
@@ -162,8 +162,8 @@ func (l *own) take(list []netlink.Route) {
 	}
 }
 
-// order is that of what comes first and what does not.
-func order(a, b bool) int {
+// trueFirst is that of what comes first and what does not.
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -173,8 +173,8 @@ func order(a, b bool) int {
 	return 1
 }
 
-// first returns the first address of a link that fits, with its network.
-func first(l netlink.Link, family int, fits func(netip.Prefix) bool) (netip.Prefix, error) {
+// firstAddress returns the first address of a link that fits, with its network.
+func firstAddress(l netlink.Link, family int, fits func(netip.Prefix) bool) (netip.Prefix, error) {
 	list, err := netlink.AddrList(l, family)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("addresses of link %s: %w", l.Attrs().Name, err)
@@ -189,9 +189,9 @@ func first(l netlink.Link, family int, fits func(netip.Prefix) bool) (netip.Pref
 	return netip.Prefix{}, nil
 }
 
-// watch returns a socket that becomes readable when links, addresses or routes of this network
+// openLinkWatch returns a socket that becomes readable when links, addresses or routes of this network
 // namespace change.
-func watch() (*os.File, error) {
+func openLinkWatch() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("watch links: %w", err)

@@ -104,7 +104,7 @@ func (s *servers) report(err error) {
 
 // follow keeps a server for every bridge, until one fails.
 func (s *servers) follow(ctx context.Context) error {
-	links, err := watch()
+	links, err := openLinkWatch()
 	if err != nil {
 		return err
 	}

@@ -28,8 +28,10 @@ type Hypervisor struct {
 	guests map[string]guest // guarded by mu
 }
 
-// New returns the hypervisor of that node, without guests.
-func New(node string) *Hypervisor { return &Hypervisor{node: node, guests: map[string]guest{}} }
+// NewHypervisor returns the hypervisor of that node, without guests.
+func NewHypervisor(node string) *Hypervisor {
+	return &Hypervisor{node: node, guests: map[string]guest{}}
+}
 
 // check is what every call begins with: a context that has ended is an error in the words of the contract.
 func check(ctx context.Context) error {

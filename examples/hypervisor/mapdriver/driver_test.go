@@ -36,7 +36,7 @@ func init() {
 func TestHypervisor_Contract(t *testing.T) {
 	domaintest.Conformance(t, func(testing.TB) domaintest.Driver {
 		return domaintest.Driver{
-			Hypervisor:  mapdriver.New("node-1"),
+			Hypervisor:  mapdriver.NewHypervisor("node-1"),
 			Definition:  domaintest.Definition,
 			Unsupported: cannot,
 		}

@@ -75,8 +75,8 @@ type World struct {
 // Crash is the value of the panic after [World.CrashAfter] writes.
 type Crash struct{}
 
-// New returns a world whose VMI runs on [SourceNode], with a new migration.
-func New(t *testing.T) *World {
+// NewWorld returns a world whose VMI runs on [SourceNode], with a new migration.
+func NewWorld(t *testing.T) *World {
 	t.Helper()
 	w := &World{
 		t: t, Now: Start, Pods: map[string]*corev1.Pod{}, Config: migration.Config{}.WithDefaults(),

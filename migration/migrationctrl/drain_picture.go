@@ -83,7 +83,7 @@ func (r planner) simulate(ctx context.Context, c *picture, a Assumptions) (*migr
 	for i := range c.namespaces.Items {
 		labels[c.namespaces.Items[i].Name] = c.namespaces.Items[i].Labels
 	}
-	sim := migrationsim.New(migrationsim.Options{
+	sim := migrationsim.NewSim(migrationsim.Options{
 		Start: r.Clock.Now(), Config: c.config, Queue: a.Queue, Policies: c.policies.Items, NamespaceLabels: labels,
 		Quotas: c.quotas.Items,
 		Rate:   a.Rate, Link: a.Link, EvictionStrategy: strategy(c.kubeVirt), Render: r.rendering(ctx, c),

@@ -12,10 +12,10 @@ import (
 	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// whose returns the VMI that a Pod was made for. A Pod without a controlling VMI is
+// guestOfPod returns the VMI that a Pod was made for. A Pod without a controlling VMI is
 // [domain.ErrInvalid], whatever sockets are in it; one that the API server does not have, or not
 // yet, is [domain.ErrNotReady].
-func (c *Connector) whose(ctx context.Context, uid types.UID) (Guest, error) {
+func (c *Connector) guestOfPod(ctx context.Context, uid types.UID) (Guest, error) {
 	pod, err := c.Find(ctx, uid)
 	switch {
 	case err != nil:

@@ -24,10 +24,10 @@ const drainEvery = 250 * time.Millisecond
 // streams pass through this process; requests of users and controllers for these VMIs are still
 // served. Migrations that take longer are aborted, so that the guest stays where it is, and the
 // abort is stored. The transport has to keep running for as long.
-type draining struct{ *Reconciler }
+type migrationDrain struct{ *Reconciler }
 
 // Start waits for the end of ctx and then for that of the migrations.
-func (r draining) Start(ctx context.Context) error {
+func (r migrationDrain) Start(ctx context.Context) error {
 	defer close(r.drained)
 	<-ctx.Done()
 	r.migrations.close()
@@ -54,11 +54,11 @@ func (r draining) Start(ctx context.Context) error {
 func (r *Reconciler) Drained() <-chan struct{} { return r.drained }
 
 // NeedLeaderElection is false: every node migrates its own guests.
-func (draining) NeedLeaderElection() bool { return false }
+func (migrationDrain) NeedLeaderElection() bool { return false }
 
 // drain serves the migrations under way until they have ended, or ctx ends, and those that have
 // just ended until their outcome is stored.
-func (r draining) drain(ctx context.Context) {
+func (r migrationDrain) drain(ctx context.Context) {
 	under := map[types.NamespacedName]bool{}
 	for _, keys := range [][]types.NamespacedName{r.migrations.keys(), r.migrations.recent(), r.passages.coming()} {
 		for _, key := range keys {
@@ -73,7 +73,7 @@ func (r draining) drain(ctx context.Context) {
 }
 
 // escort makes passes over a VMI until its migration is over and that is stored.
-func (r draining) escort(ctx context.Context, key types.NamespacedName) {
+func (r migrationDrain) escort(ctx context.Context, key types.NamespacedName) {
 	log := ctrl.LoggerFrom(ctx).WithValues("guest", key.String())
 	log.Info("Waiting for a migration before the agent stops")
 	t := clock.RealClock{}.NewTicker(drainEvery)
@@ -97,7 +97,7 @@ func (r draining) escort(ctx context.Context, key types.NamespacedName) {
 }
 
 // lookAgain makes a pass over the object read live.
-func (r draining) lookAgain(ctx context.Context, key types.NamespacedName) error {
+func (r migrationDrain) lookAgain(ctx context.Context, key types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	w, err := r.live(ctx, key)

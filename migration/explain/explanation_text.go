@@ -57,7 +57,7 @@ func (e Explanation) text(b *strings.Builder) {
 		if o.Node != "" {
 			at = " of node " + o.Node
 		}
-		line("Limit", "%s%s: %d of %d in use, by %s", o.Limit, at, o.Used, o.Max, list(o.Holders))
+		line("Limit", "%s%s: %d of %d in use, by %s", o.Limit, at, o.Used, o.Max, nameList(o.Holders))
 	}
 	for _, s := range e.Next {
 		line("Next write", "%s: %s", s.Kind, s.Why)
@@ -65,7 +65,7 @@ func (e Explanation) text(b *strings.Builder) {
 	if t := e.Targets; t != nil {
 		line("Targets", "%s", t.Summary)
 		if len(t.Candidates) > 0 {
-			line("", "could go to %s", list(t.Candidates))
+			line("", "could go to %s", nameList(t.Candidates))
 		}
 		for _, r := range t.Remedies {
 			line("", "remedy: %s", r)
@@ -164,8 +164,8 @@ func reasonText(r migration.Reason, message string) string {
 	return string(r) + ": " + message
 }
 
-// list returns the first few names and the number of the others.
-func list(names []string) string {
+// nameList returns the first few names and the number of the others.
+func nameList(names []string) string {
 	const shown = 5
 	switch {
 	case len(names) == 0:

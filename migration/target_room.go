@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// room returns the labels that report to the target node how much the new Pod has of the
+// roomLabels returns the labels that report to the target node how much the new Pod has of the
 // dedicated CPUs and the memory that are added to the VMI with the migration.
-func (s Snapshot) room() map[string]string {
+func (s Snapshot) roomLabels() map[string]string {
 	var compute *corev1.Container
 	for i := range s.TargetPod.Spec.Containers {
 		if c := &s.TargetPod.Spec.Containers[i]; c.Name == computeContainer {

@@ -26,9 +26,9 @@ func (r actor) step(ctx context.Context, key types.NamespacedName, reached ...pl
 	}
 }
 
-// leases returns the lease as the pass has found it, and as it is planned; both are zero where
+// leaseChange returns the lease as the pass has found it, and as it is planned; both are zero where
 // there is no readable lease.
-func (v pass) leases() (was, want handoff.Lease) {
+func (v pass) leaseChange() (was, want handoff.Lease) {
 	if v.vmi == nil || v.plan.VMI == nil {
 		return was, want
 	}
@@ -85,7 +85,7 @@ func stepsOf(node string, was, want handoff.Lease) reached {
 
 // noticed returns the steps reached by observation, when nothing is stored.
 func (v pass) noticed(node string) []plan.MigrationStep {
-	was, want := v.leases()
+	was, want := v.leaseChange()
 	switch steps := stepsOf(node, was, want); {
 	case len(steps.decided) > 0:
 		return steps.decided

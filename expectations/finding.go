@@ -99,7 +99,7 @@ func (e *entry) answerUpdate(live metav1.Object, now at) Finding {
 			return e.learn(live, now)
 		}
 	}
-	c, ordered := order(version, e.needs)
+	c, ordered := compareVersions(version, e.needs)
 	switch {
 	case ordered && c < 0:
 		return e.serverBehind(now)
@@ -129,7 +129,7 @@ func (e *entry) answerDelete(live metav1.Object, now at) Finding {
 // have it; either way the cache must show that version.
 func (e *entry) learn(live metav1.Object, now at) Finding {
 	e.uid, e.needs, e.older, e.problem = live.GetUID(), live.GetResourceVersion(), false, NoProblem
-	if e.needs == "" || reached(e.seen, e.needs) {
+	if e.needs == "" || versionReached(e.seen, e.needs) {
 		return Shown
 	}
 	e.due = now.age + now.ttl

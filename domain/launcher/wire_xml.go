@@ -37,8 +37,8 @@ var deviceTypes = map[string]func() domain.Device{
 	"redirdev":   func() domain.Device { return &libvirtxml.DomainRedirDev{} },
 }
 
-// readDevice parses a device from its XML.
-func readDevice(text string) (domain.Device, error) {
+// deviceFromXML parses a device from its XML.
+func deviceFromXML(text string) (domain.Device, error) {
 	var root struct{ XMLName xml.Name }
 	if err := xml.Unmarshal([]byte(text), &root); err != nil {
 		return nil, fmt.Errorf("device: %w: %w", domain.ErrInvalid, err)
@@ -48,17 +48,17 @@ func readDevice(text string) (domain.Device, error) {
 		return nil, fmt.Errorf("device: the launcher does not support <%s>: %w", root.XMLName.Local, domain.ErrUnsupported)
 	}
 	d := blank()
-	return d, readAll("device", text, d)
+	return d, unmarshalWhole("device", text, d)
 }
 
-// readDefinition parses a domain from its XML.
-func readDefinition(text string) (*libvirtxml.Domain, error) {
+// definitionFromXML parses a domain from its XML.
+func definitionFromXML(text string) (*libvirtxml.Domain, error) {
 	d := &libvirtxml.Domain{}
-	return d, readAll("definition", text, d)
+	return d, unmarshalWhole("definition", text, d)
 }
 
-// readMetadata parses virtloom's metadata from its XML.
-func readMetadata(text string) (domain.Metadata, error) {
+// metadataFromXML parses virtloom's metadata from its XML.
+func metadataFromXML(text string) (domain.Metadata, error) {
 	m, ours, err := domain.ParseMetadata(text)
 	if err != nil {
 		return m, fmt.Errorf("%w: %w", domain.ErrInvalid, err)
@@ -73,9 +73,9 @@ func readMetadata(text string) (domain.Metadata, error) {
 	return m, nothingLost("metadata", text, again)
 }
 
-// readAll parses a document, and refuses one with unknown elements: an agent may be newer than its
+// unmarshalWhole parses a document, and refuses one with unknown elements: an agent may be newer than its
 // launcher, and a partial change is not the requested one.
-func readAll(what, text string, into libvirtxml.Document) error {
+func unmarshalWhole(what, text string, into libvirtxml.Document) error {
 	if err := into.Unmarshal(text); err != nil {
 		return fmt.Errorf("%s: %w: %w", what, domain.ErrInvalid, err)
 	}

@@ -49,7 +49,7 @@ func openSpace(namespace string) (*space, error) {
 		return nil, fmt.Errorf("network: opening the namespace: %w", err)
 	}
 	var out *space
-	if err := within(ns, func() (err error) { out, err = newSpace(); return err }); err != nil {
+	if err := inNamespace(ns, func() (err error) { out, err = newSpace(); return err }); err != nil {
 		ns.Close()
 		return nil, err
 	}
@@ -57,8 +57,8 @@ func openSpace(namespace string) (*space, error) {
 	return out, nil
 }
 
-// within runs f in the namespace; nil is that of this process.
-func within(ns *os.File, f func() error) error {
+// inNamespace runs f in the namespace; nil is that of this process.
+func inNamespace(ns *os.File, f func() error) error {
 	if ns == nil {
 		return f()
 	}
@@ -232,7 +232,7 @@ func (s *space) tap(w wish, user, group int) error {
 	r.SetUint16(uint16(flags)) //nolint:gosec // flags have 16 bits
 	var tun *os.File
 	// The device belongs to the namespace of the thread that opens it.
-	err = within(s.ns, func() (err error) {
+	err = inNamespace(s.ns, func() (err error) {
 		tun, err = os.OpenFile(tunNode, os.O_RDWR, 0)
 		return err
 	})
