@@ -36,6 +36,7 @@ const (
 	ephemeralSize = 6 << 20
 	filesSize     = 7 << 20
 	sharedSize    = 9 << 20
+	grownSize     = 30 << 20 // what a claim of 32Mi has place for, to which disks in claims grow
 	hostSize      = 5 << 20
 )
 
@@ -54,7 +55,7 @@ func TestVolumes_AtStart(t *testing.T) {
 	shared := claim(t, "together", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, image(t, "together", sharedSize))
 	base := claim(t, "base", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, image(t, "base", ephemeralSize))
 	sources(t)
-	t.Cleanup(func() { awaitNoLoop(t, loop) }) // after the guest is gone
+	t.Cleanup(func() { awaitNoLoop(t, block) }) // after the guest is gone
 	guests := bootAll(t, newGuest("volumes", func(vmi *v1.VirtualMachineInstance) {
 		addDisk(vmi, "block", onClaim(block, false))
 		addDisk(vmi, "files", onClaim(files, false))
@@ -64,16 +65,16 @@ func TestVolumes_AtStart(t *testing.T) {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: base}}})
 		addDisk(vmi, "settings", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, VolumeLabel: "settings"}})
-		addDisk(vmi, "secrets", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secrets", VolumeLabel: "secrets"}})
+		addDisk(vmi, "secrets", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secrets", VolumeLabel: "password"}})
 		addDisk(vmi, "downward", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{VolumeLabel: "downward", Fields: []corev1.DownwardAPIVolumeFile{
 			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}})
 	}), onHostDisk(t, c))
 	s, host := guests[0], guests[1]
 	for _, line := range []string{
-		fmt.Sprintf("size=%d text=virtloom-block", blockSize), fmt.Sprintf("size=%d text=virtloom-files", filesSize),
-		fmt.Sprintf("size=%d text=virtloom-together", sharedSize), fmt.Sprintf("size=%d text=virtloom-base", ephemeralSize),
+		fmt.Sprintf("size=%d text=virtloom-block", blockSize), fmt.Sprintf("size=%d text=virtloom-files", grownSize),
+		fmt.Sprintf("size=%d text=virtloom-together", grownSize), fmt.Sprintf("size=%d text=virtloom-base", ephemeralSize),
 		fmt.Sprintf("size=%d text=virtloom guest-disk 1", diskSize), fmt.Sprintf("size=%d", emptySize),
-		"label=settings colour=blue", "label=secrets word=swordfish", "label=downward labels=",
+		"label=settings colour=blue", "label=password word=swordfish", "label=downward labels=",
 	} {
 		s.says(line)
 	}
@@ -151,17 +152,17 @@ func (s *scene) awaitVolumes(claims map[string]string) {
 	})
 }
 
-// awaitNoLoop waits until no device of the kubelet is on top of the device.
-func awaitNoLoop(t *testing.T, device string) {
+// awaitNoLoop waits until the kubelets have detached the devices that they put on top of a volume of block mode.
+func awaitNoLoop(t *testing.T, volume string) {
 	t.Helper()
-	must(t, refcluster.Await(context.Background(), patience, "nothing to hold "+device, func(context.Context) error {
+	must(t, refcluster.Await(context.Background(), patience, "no device of the kubelet to be on "+volume, func(context.Context) error {
 		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
 			// It may be gone meanwhile.
-			if raw, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(raw)) == device {
+			if raw, err := os.ReadFile(file); err == nil && strings.Contains(string(raw), "/volumeDevices/"+volume+"/") {
 				return fmt.Errorf("%s is on it", file)
 			}
 		}
