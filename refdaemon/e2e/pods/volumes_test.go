@@ -24,7 +24,6 @@ import (
 
 	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/internal/realcluster"
-	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
 var everyVolume = flag.Bool("volumes", false, "run the tests of volumes that CI has no time for")
@@ -42,8 +41,8 @@ const (
 
 // TestVolumes_AtStart: a guest sees a claim of file system and one of block mode, a folder that all nodes share, an empty disk, an
 // ephemeral one over a claim, and the files of a ConfigMap, a Secret and the downward API; status.volumeStatus has them all; its
-// container may open no device but the usual ones and that of the claim, and the node has none of it once the VMI is gone. Another
-// guest, in a namespace that allows it, sees a file of its node.
+// container may open no device but the usual ones and that of the claim. Another guest, in a namespace that allows it, sees a file of its
+// node.
 func TestVolumes_AtStart(t *testing.T) {
 	if !*everyVolume {
 		return // nightly
@@ -55,7 +54,6 @@ func TestVolumes_AtStart(t *testing.T) {
 	shared := claim(t, "together", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, image(t, "together", sharedSize))
 	base := claim(t, "base", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, image(t, "base", ephemeralSize))
 	sources(t)
-	t.Cleanup(func() { awaitNoLoop(t, block) }) // after the guest is gone
 	guests := bootAll(t, newGuest("volumes", func(vmi *v1.VirtualMachineInstance) {
 		addDisk(vmi, "block", onClaim(block, false))
 		addDisk(vmi, "files", onClaim(files, false))
@@ -150,24 +148,6 @@ func (s *scene) awaitVolumes(claims map[string]string) {
 		}
 		return nil
 	})
-}
-
-// awaitNoLoop waits until the kubelets have detached the devices that they put on top of a volume of block mode.
-func awaitNoLoop(t *testing.T, volume string) {
-	t.Helper()
-	must(t, refcluster.Await(context.Background(), patience, "no device of the kubelet to be on "+volume, func(context.Context) error {
-		files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-		if err != nil {
-			return err
-		}
-		for _, file := range files {
-			// It may be gone meanwhile.
-			if raw, err := os.ReadFile(file); err == nil && strings.Contains(string(raw), "/volumeDevices/"+volume+"/") {
-				return fmt.Errorf("%s is on it", file)
-			}
-		}
-		return nil
-	}))
 }
 
 // opens checks that the launcher's container may open the usual devices and these, and no other. Version 2 of control groups does not
