@@ -50,10 +50,10 @@ roundtrips() {
   long 120m ./refdaemon/e2e/pods -run '^TestMigration_RoundTrips$' -rounds 50
 }
 
-# Probes that fail on real nodes, and an upgrade while ten guests run.
+# Probes that fail and volumes on real nodes, and an upgrade while ten guests run.
 pods() {
   hack/image.sh
-  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun)$' -networks -guests 10
+  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_AtStart)$' -networks -volumes -guests 10
 }
 
 # Aborts, cut links and kills at every step of a live migration.

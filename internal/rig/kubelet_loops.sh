@@ -5,8 +5,11 @@
 #
 # FILE has a line for each: its name, and the inode and the device of what is behind it. It need not exist.
 [ -e "$1" ] || exit 0
+attached() { [ "$(losetup --noheadings --raw --output NAME,BACK-INO,BACK-MAJ:MIN "$1" 2>/dev/null)" = "$1 $2 $3" ]; }
 while read -r name inode device; do
-  if [ "$(losetup --noheadings --raw --output NAME,BACK-INO,BACK-MAJ:MIN "$name" 2>/dev/null)" = "$name $inode $device" ]; then
-    losetup --detach "$name"
+  attached "$name" "$inode" "$device" || continue
+  # The kernel may detach it at the same time.
+  if ! losetup --detach "$name" && attached "$name" "$inode" "$device"; then
+    exit 1
   fi
 done <"$1"
