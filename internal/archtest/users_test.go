@@ -16,7 +16,6 @@ import (
 
 // forReaders are exported names without a user, each with the reason why it is exported.
 var forReaders = map[string]string{
-	"vm/instancetype.KindPreference":             "one of a set of kinds",
 	"vm/instancetype.Outdated":                   "for a controller of VirtualMachines, which is not there yet",
 	"vm/instancetype.ReasonFailedCreate":         "for the events of the same controller",
 	"vm/instancetype.ReasonFailedFindPreference": "for the events of the same controller",

@@ -70,11 +70,15 @@ func prefer(vm *v1.VirtualMachine, p *v1beta1.VirtualMachinePreferenceSpec) {
 	if p.Machine != nil && p.Machine.PreferredMachineType != "" && machineType(spec) == "" {
 		spec.Domain.Machine = &v1.Machine{Type: p.Machine.PreferredMachineType}
 	}
-	if p.Volumes == nil || p.Volumes.PreferredStorageClassName == "" {
-		return
+	if p.Volumes != nil && p.Volumes.PreferredStorageClassName != "" {
+		preferClass(vm, p.Volumes.PreferredStorageClassName)
 	}
+}
+
+// preferClass sets the storage class of the DataVolumes that have none.
+func preferClass(vm *v1.VirtualMachine, class string) {
 	for i := range vm.Spec.DataVolumeTemplates {
-		dv, class := &vm.Spec.DataVolumeTemplates[i].Spec, p.Volumes.PreferredStorageClassName
+		dv := &vm.Spec.DataVolumeTemplates[i].Spec
 		if dv.PVC != nil && dv.PVC.StorageClassName == nil {
 			dv.PVC.StorageClassName = &class
 		}

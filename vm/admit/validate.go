@@ -5,6 +5,7 @@ package admit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +81,13 @@ func (k *checker) forbidden(at *field.Path, reason, remedy string) {
 	k.Errors = append(k.Errors, field.Forbidden(at, reason+" ("+remedy+")"))
 }
 
-const gateReceiver = "DecentralizedLiveMigration"
+const (
+	gateReceiver = "DecentralizedLiveMigration"
+	useStrategy  = "use Always, RerunOnFailure, Manual, Halted or Once"
+)
+
+// strategies are those that need no feature gate.
+var strategies = []v1.VirtualMachineRunStrategy{v1.RunStrategyAlways, v1.RunStrategyRerunOnFailure, v1.RunStrategyManual, v1.RunStrategyHalted, v1.RunStrategyOnce}
 
 // strategy checks how the VM is run.
 func (k *checker) strategy() {
@@ -94,14 +101,14 @@ func (k *checker) strategy() {
 		k.invalid(atSpec.Child("running"), *spec.Running,
 			"Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use RunStrategy instead", "remove spec.running")
 	case s == nil && spec.Running == nil:
-		k.required(at, "RunStrategy must be specified", "use Always, RerunOnFailure, Manual, Halted or Once")
+		k.required(at, "RunStrategy must be specified", useStrategy)
 	case s == nil:
 	case *s == v1.RunStrategyWaitAsReceiver:
 		if !(validate.Gates{On: k.Config.Guests.FeatureGates, Off: k.Config.Guests.DisabledFeatureGates}).Enabled(gateReceiver) {
 			k.forbidden(at, fmt.Sprintf("Invalid RunStrategy (%s)", *s), "it needs the feature gate "+gateReceiver)
 		}
-	case *s != v1.RunStrategyAlways && *s != v1.RunStrategyRerunOnFailure && *s != v1.RunStrategyManual && *s != v1.RunStrategyHalted && *s != v1.RunStrategyOnce:
-		k.invalid(at, *s, fmt.Sprintf("Invalid RunStrategy (%s)", *s), "use Always, RerunOnFailure, Manual, Halted or Once")
+	case !slices.Contains(strategies, *s):
+		k.invalid(at, *s, fmt.Sprintf("Invalid RunStrategy (%s)", *s), useStrategy)
 	}
 }
 

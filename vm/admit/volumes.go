@@ -48,25 +48,12 @@ func (k *checker) dataVolumes() {
 
 // source checks where the content of a DataVolume comes from: one source, a reference to one, or whoever populates the claim.
 func (k *checker) source(spec *cdiv1.DataVolumeSpec, at *field.Path) {
-	populated := spec.PVC != nil && (spec.PVC.DataSource != nil || spec.PVC.DataSourceRef != nil) ||
-		spec.Storage != nil && (spec.Storage.DataSource != nil || spec.Storage.DataSourceRef != nil)
-	ways := 0
-	for _, way := range []bool{spec.Source != nil, spec.SourceRef != nil, populated} {
-		if way {
-			ways++
-		}
-	}
-	if ways != 1 {
+	if count(spec.Source != nil, spec.SourceRef != nil, populated(spec)) != 1 {
 		k.invalid(at, "", "exactly one of source, sourceRef and the dataSource of the claim is required", "keep one of them")
 		return
 	}
 	if s := spec.Source; s != nil {
-		sources := 0
-		for _, there := range []bool{s.HTTP != nil, s.S3 != nil, s.GCS != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.Blank != nil, s.Imageio != nil, s.VDDK != nil, s.Snapshot != nil} {
-			if there {
-				sources++
-			}
-		}
+		sources := count(s.HTTP != nil, s.S3 != nil, s.GCS != nil, s.Registry != nil, s.PVC != nil, s.Upload != nil, s.Blank != nil, s.Imageio != nil, s.VDDK != nil, s.Snapshot != nil)
 		if sources != 1 {
 			k.invalid(at.Child("source"), "", fmt.Sprintf("there are %d sources, and exactly one is required", sources), "keep one of them")
 		}
@@ -74,6 +61,22 @@ func (k *checker) source(spec *cdiv1.DataVolumeSpec, at *field.Path) {
 	if r := spec.SourceRef; r != nil && (r.Kind != cdiv1.DataVolumeDataSource || r.Name == "") {
 		k.invalid(at.Child("sourceRef"), r.Kind, "kind DataSource and a name are required", "name a DataSource")
 	}
+}
+
+// populated reports whether the claim itself says what is in it.
+func populated(spec *cdiv1.DataVolumeSpec) bool {
+	return spec.PVC != nil && (spec.PVC.DataSource != nil || spec.PVC.DataSourceRef != nil) ||
+		spec.Storage != nil && (spec.Storage.DataSource != nil || spec.Storage.DataSourceRef != nil)
+}
+
+// count returns how many are true.
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // requests checks the open requests to add and remove volumes, and the VMI as they would make it.
@@ -86,28 +89,35 @@ func (k *checker) requests(vmi *v1.VirtualMachineInstance) {
 		k.forbidden(atRequests, "Cannot handle volume requests while VMI migration is in progress", "repeat them after the migration")
 		return
 	}
-	names, next := map[string]bool{}, vmi.DeepCopy()
+	names := map[string]bool{}
 	for i, r := range all {
-		at := atRequests.Index(i)
-		if (r.AddVolumeOptions == nil) == (r.RemoveVolumeOptions == nil) {
-			k.invalid(at, "", "VolumeRequests require one of either AddVolumeOptions or RemoveVolumeOptions", "keep one of them")
-			return
-		}
-		name := nameOf(r)
-		if names[name] {
-			k.invalid(at, name, fmt.Sprintf("Duplicate volume requests for volume %s exist", trimmed(name)), "wait until the first is done")
-		}
-		names[name] = true
-		if r.AddVolumeOptions != nil && (k.taken(vmi.Spec.Volumes, r.AddVolumeOptions) || k.VMI != nil && k.taken(k.VMI.Spec.Volumes, r.AddVolumeOptions)) {
-			k.invalid(at, name, fmt.Sprintf("AddVolume request for [%s] conflicts with an existing volume of the same name that is another one", trimmed(name)), "choose another name")
-		}
-		vm.ApplyVolumeRequest(&next.Spec, r)
+		k.request(vmi, r, atRequests.Index(i), names)
 	}
 	if len(k.Errors) > 0 {
 		return
 	}
+	next := vmi.DeepCopy()
+	for _, r := range all {
+		vm.ApplyVolumeRequest(&next.Spec, r)
+	}
 	for _, e := range guests.Validate(next, k.Config.Guests) {
 		k.invalid(atRequests, e.Field, "the VMI would be invalid: "+e.Detail, "withdraw the request")
+	}
+}
+
+// request checks one request; names are those of the requests before it.
+func (k *checker) request(vmi *v1.VirtualMachineInstance, r v1.VirtualMachineVolumeRequest, at *field.Path, names map[string]bool) {
+	if (r.AddVolumeOptions == nil) == (r.RemoveVolumeOptions == nil) {
+		k.invalid(at, "", "VolumeRequests require one of either AddVolumeOptions or RemoveVolumeOptions", "keep one of them")
+		return
+	}
+	name := nameOf(r)
+	if names[name] {
+		k.invalid(at, name, fmt.Sprintf("Duplicate volume requests for volume %s exist", trimmed(name)), "wait until the first is done")
+	}
+	names[name] = true
+	if r.AddVolumeOptions != nil && (taken(vmi.Spec.Volumes, r.AddVolumeOptions) || k.VMI != nil && taken(k.VMI.Spec.Volumes, r.AddVolumeOptions)) {
+		k.invalid(at, name, fmt.Sprintf("AddVolume request for [%s] conflicts with an existing volume of the same name that is another one", trimmed(name)), "choose another name")
 	}
 }
 
@@ -119,7 +129,7 @@ func nameOf(r v1.VirtualMachineVolumeRequest) string {
 }
 
 // taken reports whether there is another volume of the name that is to be added.
-func (k *checker) taken(volumes []v1.Volume, o *v1.AddVolumeOptions) bool {
+func taken(volumes []v1.Volume, o *v1.AddVolumeOptions) bool {
 	for _, v := range volumes {
 		if v.Name != o.Name || o.VolumeSource == nil {
 			continue

@@ -63,12 +63,17 @@ func (r actor) fail(g *gathered, a vm.Action, err error) {
 	}
 }
 
+// do executes one action, if its precondition holds.
 func (r actor) do(ctx context.Context, g *gathered, plan vm.Plan, a vm.Action) error {
 	if a.If.OwnerLive {
 		if err := r.alive(ctx, g); err != nil {
 			return err
 		}
 	}
+	return r.write(ctx, g, plan, a)
+}
+
+func (r actor) write(ctx context.Context, g *gathered, plan vm.Plan, a vm.Action) error {
 	switch a.Verb {
 	case vm.UpdateVM:
 		return r.update(ctx, g, plan)
