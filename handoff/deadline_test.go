@@ -37,7 +37,7 @@ func TestDeadline_IsThatOfTheStep(t *testing.T) {
 		t.Errorf("after a stall the deadline is %s, want that of the target's answer", got.Deadline)
 	}
 	fenced := lead(t, moving(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
-	if got := stepAt(t, fenced, ev(handoff.Decline, nodeB), later); !got.Deadline.Equal(due(time.Minute + handoff.DefaultReleaseWithin)) {
+	if got := stepAt(t, fenced, ev(handoff.Decline, nodeB), later); !got.Deadline.Equal(due(time.Minute + handoff.Fenced.Within())) {
 		t.Errorf("after the target has declined the deadline is %s, want that of what follows", got.Deadline)
 	}
 }
@@ -61,7 +61,7 @@ func TestDeadline_NoneWhereNoPartyWaits(t *testing.T) {
 // TestClaim_RepeatedRenewsTheDeadline: the Pod takes longer than expected, and the controller waits for it.
 func TestClaim_RepeatedRenewsTheDeadline(t *testing.T) {
 	claimed := lead(t, handoff.Lease{}, ev(handoff.Claim, ""))
-	if got := stepAt(t, claimed, ev(handoff.Claim, ""), now.Add(time.Minute)); !got.Deadline.Equal(due(time.Minute + handoff.DefaultClaimWithin)) {
+	if got := stepAt(t, claimed, ev(handoff.Claim, ""), now.Add(time.Minute)); !got.Deadline.Equal(due(time.Minute + handoff.Claimed.Within())) {
 		t.Errorf("the deadline is %s", got.Deadline)
 	}
 }

@@ -189,9 +189,9 @@ func ExampleLease_MoveOutcome() {
 
 // An overdue step changes nothing by itself; a monitor reports the responsible component.
 func ExampleLease_Responsible() {
-	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.DefaultAcceptWithin})
+	offered := after(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: "node-a", Within: handoff.Offered.Within()})
 	preparing := after(started(), handoff.Event{Kind: handoff.Prepare, Node: "node-b", Tag: "migration-uid"})
-	stopping := after(started(), handoff.Event{Kind: handoff.Stop, Node: "node-a", Within: handoff.DefaultStopWithin})
+	stopping := after(started(), handoff.Event{Kind: handoff.Stop, Node: "node-a", Within: handoff.Releasing.Within()})
 	for _, lease := range []handoff.Lease{offered, preparing, started(), stopping} {
 		fmt.Printf("%s - responsible: %s - overdue in an hour: %t\n", lease.State, lease.Responsible(), lease.Overdue(at.Add(time.Hour)))
 	}

@@ -75,23 +75,23 @@ func TestStep_Lifecycle(t *testing.T) {
 		event handoff.Event
 		want  handoff.Lease
 	}{
-		{ev(handoff.Claim, ""), handoff.Lease{State: handoff.Claimed, Cause: "PodIsPrepared", Deadline: due(handoff.DefaultClaimWithin)}},
+		{ev(handoff.Claim, ""), handoff.Lease{State: handoff.Claimed, Cause: "PodIsPrepared", Deadline: due(handoff.Claimed.Within())}},
 		{handoff.Event{Kind: handoff.Offer, Node: nodeA, Within: time.Minute},
 			handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: nodeA, Cause: "PodIsReady", Deadline: due(time.Minute)}},
 		{ev(handoff.Accept, nodeA), handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeA, Cause: "NodeAccepted",
 			Open: []handoff.Command{command(start, 1, nodeA, "")}}},
 		{ev(handoff.Started, nodeA), handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeA, Cause: "GuestStarted", Outcomes: started}},
 		{ev(handoff.Prepare, nodeB), handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: nodeA, Target: nodeB, Tag: tag,
-			Cause: "MigrationAsked", Deadline: due(handoff.DefaultPrepareWithin),
+			Cause: "MigrationAsked", Deadline: due(handoff.Preparing.Within()),
 			Open: []handoff.Command{command(in, 2, nodeB, tag)}, Outcomes: started}},
 		{ev(handoff.Ready, nodeB), handoff.Lease{State: handoff.Prepared, Epoch: 2, Holder: nodeA, Target: nodeB, Tag: tag,
-			Cause: handoff.CauseTargetReady, Deadline: due(handoff.DefaultBeginWithin),
+			Cause: handoff.CauseTargetReady, Deadline: due(handoff.Prepared.Within()),
 			Open: []handoff.Command{command(in, 2, nodeB, tag)}, Outcomes: started}},
 		{ev(handoff.Begin, nodeA), handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: nodeA, Target: nodeB, Tag: tag,
 			Cause: "MigrationBegun", Deadline: due(handoff.DefaultMoveWithin),
 			Open: []handoff.Command{command(in, 2, nodeB, tag), command(out, 2, nodeA, tag)}, Outcomes: started}},
 		{ev(handoff.TakeOver, nodeB), handoff.Lease{State: handoff.Arrived, Epoch: 3, Holder: nodeB, Cause: "GuestArrived",
-			Deadline: due(handoff.DefaultFinalizeWithin),
+			Deadline: due(handoff.Arrived.Within()),
 			Open:     []handoff.Command{command(handoff.CommandFinalize, 3, nodeB, tag)}, Outcomes: moved}},
 		{ev(handoff.Finalize, nodeB), handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: nodeB, Cause: "MigrationFinalized", Outcomes: settled}},
 		{handoff.Event{Kind: handoff.Stop, Node: nodeB, Within: time.Second}, handoff.Lease{State: handoff.Releasing, Epoch: 3, Holder: nodeB,
@@ -245,7 +245,7 @@ func TestOutcome_Limit(t *testing.T) {
 
 func TestDeadline_RoundTrip(t *testing.T) {
 	l, _, err := handoff.Step(handoff.Lease{}, ev(handoff.Offer, nodeA), now.Add(1500*time.Millisecond))
-	if err != nil || !l.Deadline.Equal(due(handoff.DefaultAcceptWithin+2*time.Second)) {
+	if err != nil || !l.Deadline.Equal(due(handoff.Offered.Within()+2*time.Second)) {
 		t.Errorf("the deadline is %s, %v; want it rounded up to the second", l.Deadline, err)
 	}
 }

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// The default time limits of the steps, used when an event has none.
+// The default time limits of the steps; see State.Within.
 const (
-	// DefaultClaimWithin bounds the preparation of the Pod. An overdue claim is
+	// claimWithin bounds the preparation of the Pod. An overdue claim is
 	// renewed or withdrawn.
-	DefaultClaimWithin = 5 * time.Minute
-	// DefaultAcceptWithin bounds an offer: KubeVirt's heartbeat timeout of an
+	claimWithin = 5 * time.Minute
+	// acceptWithin bounds an offer: KubeVirt's heartbeat timeout of an
 	// unresponsive node.
-	DefaultAcceptWithin = 5 * time.Minute
-	// DefaultPrepareWithin bounds the preparation of a target: KubeVirt's time for
+	acceptWithin = 5 * time.Minute
+	// prepareWithin bounds the preparation of a target: KubeVirt's time for
 	// an unschedulable target Pod.
-	DefaultPrepareWithin = 5 * time.Minute
-	// DefaultBeginWithin bounds the wait of a prepared target for the holder.
-	DefaultBeginWithin = 5 * time.Minute
+	prepareWithin = 5 * time.Minute
+	// beginWithin bounds the wait of a prepared target for the holder.
+	beginWithin = 5 * time.Minute
 	// DefaultMoveWithin bounds the transfer where the holder sets no limit:
 	// KubeVirt's 150 s for each GiB, for a domain of 12 GiB.
 	DefaultMoveWithin = 30 * time.Minute
-	// DefaultFinalizeWithin bounds the tasks deferred until a migration ended.
-	DefaultFinalizeWithin = 5 * time.Minute
-	// DefaultStopWithin bounds a graceful stop: KubeVirt's 30 s of grace, and as
+	// finalizeWithin bounds the tasks deferred until a migration ended.
+	finalizeWithin = 5 * time.Minute
+	// stopWithin bounds a graceful stop: KubeVirt's 30 s of grace, and as
 	// much to destroy the domain.
-	DefaultStopWithin = time.Minute
-	// DefaultReleaseWithin bounds how long a fenced VMI waits for the controller's
+	stopWithin = time.Minute
+	// releaseWithin bounds how long a fenced VMI waits for the controller's
 	// decision.
-	DefaultReleaseWithin = 5 * time.Minute
+	releaseWithin = 5 * time.Minute
 )
 
 // stateRule is the component that has to act in a state and its time limit.
@@ -42,18 +42,22 @@ type stateRule struct {
 
 var states = map[State]stateRule{
 	Unclaimed: {responsible: ByController},
-	Claimed:   {responsible: ByController, within: DefaultClaimWithin},
-	Offered:   {responsible: ByNode, within: DefaultAcceptWithin},
+	Claimed:   {responsible: ByController, within: claimWithin},
+	Offered:   {responsible: ByNode, within: acceptWithin},
 	Owned:     {responsible: ByNode},
-	Preparing: {responsible: ByTargetNode, within: DefaultPrepareWithin},
-	Prepared:  {responsible: ByNode, within: DefaultBeginWithin},
+	Preparing: {responsible: ByTargetNode, within: prepareWithin},
+	Prepared:  {responsible: ByNode, within: beginWithin},
 	Moving:    {responsible: ByNode, within: DefaultMoveWithin},
-	Arrived:   {responsible: ByNode, within: DefaultFinalizeWithin},
-	Releasing: {responsible: ByNode, within: DefaultStopWithin},
+	Arrived:   {responsible: ByNode, within: finalizeWithin},
+	Releasing: {responsible: ByNode, within: stopWithin},
 	Lost:      {responsible: ByController, within: FenceAfter, least: FenceAfter},
-	Fenced:    {responsible: ByController, within: DefaultReleaseWithin},
+	Fenced:    {responsible: ByController, within: releaseWithin},
 	Released:  {responsible: ByNobody},
 }
+
+// Within returns the default time limit of a state, used when the event that leads to it has none: how long the component
+// that has to act has for it. Zero means that there is no limit, as no component waits for it.
+func (s State) Within() time.Duration { return states[s].within }
 
 // party is a role in a handoff: who may send an event.
 type party string
