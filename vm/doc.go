@@ -29,7 +29,6 @@
 //     that take their time, do not leave it stopped;
 //   - DataVolumes that are not ready delay a start, not a stop;
 //   - condition Failure is kept while own writes are pending;
-//   - a sourceRef of a DataVolume is left to CDI;
 //   - revisions of instance types are deleted once there is no VMI that was started with them;
 //   - removal of a memory dump that is complete does not rely on its phase being changed by the API;
 //   - WaitingForReceiver is also shown before there is a VMI;

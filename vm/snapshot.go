@@ -11,6 +11,10 @@ import (
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
+// MaxDataVolumeTemplates is how many DataVolumes one VM may create: whether it may copy their sources costs requests, for
+// each of them. (KubeVirt has no limit; no VM can have more disks.)
+const MaxDataVolumeTemplates = 256
+
 // Config is the configuration of decisions.
 type Config struct {
 	// Stage applies changes at the next start only. (KubeVirt: vmRolloutStrategy)

@@ -126,7 +126,10 @@ func TestValidate_Texts(t *testing.T) {
 		"a requirement of the preference": {vm: newVM(typed("two"), preferred), want: []string{"spec.instancetype: Invalid value: \"\": failure checking preference requirements: insufficient CPU resources of 2 vCPU"}},
 		"more sockets than there is room for": {vm: newVM(func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Domain.CPU = &v1.CPU{Sockets: 4, MaxSockets: 2} }),
 			want: []string{"spec.template.spec.domain.cpu.maxSockets", "Number of sockets in CPU topology is greater than the maximum sockets allowed"}},
-		"a DataVolume":               {vm: newVM(withDisk())},
+		"a DataVolume": {vm: newVM(withDisk())},
+		"more DataVolumes than disks": {vm: newVM(func(vm *v1.VirtualMachine) {
+			vm.Spec.DataVolumeTemplates = make([]v1.DataVolumeTemplateSpec, 257)
+		}), want: []string{"spec.dataVolumeTemplates: Too many: 257: must have at most 256 items"}},
 		"a DataVolume without name":  {vm: newVM(withDisk(func(d *v1.DataVolumeTemplateSpec) { d.Name = "" })), want: []string{"spec.dataVolumeTemplates[0].name: Required value"}},
 		"a DataVolume of elsewhere":  {vm: newVM(withDisk(func(d *v1.DataVolumeTemplateSpec) { d.Namespace = "other" })), want: []string{"Embedded DataVolume namespace other differs from VM namespace ns"}},
 		"a DataVolume without claim": {vm: newVM(withDisk(func(d *v1.DataVolumeTemplateSpec) { d.Spec.Storage = nil })), want: []string{"exactly one of pvc and storage is required"}},

@@ -16,6 +16,11 @@ import (
 
 // dataVolumes checks the DataVolumes that the VM creates.
 func (k *checker) dataVolumes() {
+	if n := len(k.VM.Spec.DataVolumeTemplates); n > vm.MaxDataVolumeTemplates {
+		k.Errors = append(k.Errors, field.TooMany(atDisks, n, vm.MaxDataVolumeTemplates))
+		k.Errors[len(k.Errors)-1].Detail += " (use fewer DataVolumes)"
+		return
+	}
 	used := map[string]bool{}
 	for _, v := range k.VM.Spec.Template.Spec.Volumes {
 		switch {

@@ -82,7 +82,7 @@ func (r actor) write(ctx context.Context, g *gathered, plan vm.Plan, a vm.Action
 	case vm.CreateRevision:
 		return r.create(ctx, g, a.Revision.DeepCopy())
 	case vm.CreateDataVolume:
-		return r.create(ctx, g, a.DataVolume.DeepCopy())
+		return r.createDataVolume(ctx, g, a)
 	case vm.AdoptVMI:
 		return r.adopt(ctx, g, g.VMI)
 	case vm.AdoptDataVolume:

@@ -44,6 +44,20 @@ func (r actor) create(ctx context.Context, g *gathered, o client.Object) error {
 	return nil
 }
 
+// CDI checks the rights of whoever creates a DataVolume, too.
+//
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create
+
+// createDataVolume creates a DataVolume with the source that was checked in place of a reference to it: a DataSource may have
+// been changed since.
+func (r actor) createDataVolume(ctx context.Context, g *gathered, a vm.Action) error {
+	dv := a.DataVolume.DeepCopy()
+	if source := g.copied[dv.Name]; source != nil {
+		dv.Spec.Source, dv.Spec.SourceRef = source, nil
+	}
+	return r.create(ctx, g, dv)
+}
+
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes,verbs=patch
 

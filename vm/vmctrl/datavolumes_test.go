@@ -105,6 +105,9 @@ func cloned(w *world) {
 			}
 			return ""
 		})
+		if s := w.disk().Spec; s.SourceRef != nil || s.Source.PVC == nil || s.Source.PVC.Namespace != other.ns || s.Source.PVC.Name != "golden" {
+			w.t.Errorf("%s: the DataVolume copies %+v, %+v", name, s.Source, s.SourceRef)
+		}
 		w.delete(vm)
 		w.delete(w.disk())
 		w.delete(binding)

@@ -36,4 +36,5 @@
 //
 // A DataVolume that copies another volume is created only if the service account of the VM may copy that
 // (create on datavolumes/source, or on pods, in its namespace): the controller's own rights are not lent to tenants.
+// It is created with the source that was checked, not with a reference to it.
 package vmctrl

@@ -38,6 +38,8 @@ type gathered struct {
 	outdated bool
 	// due is when to check what has no event.
 	due time.Time
+	// copied is what a missing DataVolume may copy, by its name: what was checked, whatever a DataSource says later.
+	copied map[string]*cdiv1.DataVolumeSource
 }
 
 // lookAt requests another pass at the time, or earlier.

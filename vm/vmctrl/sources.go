@@ -3,6 +3,7 @@
 package vmctrl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,22 +15,30 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/vm"
 )
 
 // sources checks what the DataVolumes copy that are missing: whether it exists, and whether the service account of the VM may
-// copy it, by CDI's own rules. What it finds has no event, so it is checked again later.
+// copy it, by CDI's own rules. None is created that was not checked. What it finds has no event, so it is checked again later.
 func (r gatherer) sources(ctx context.Context, g *gathered) error {
-	if g.VM.DeletionTimestamp != nil || len(g.Pending) > 0 || g.VM.Spec.Template == nil || !r.kinds.Serves(dvKind) {
+	if g.VM.DeletionTimestamp != nil || len(g.Pending) > 0 || g.VM.Spec.Template == nil {
 		return nil
 	}
-	g.Denied, g.NoSource = map[string]string{}, map[string]string{}
-	for i := range g.VM.Spec.DataVolumeTemplates {
-		t := &g.VM.Spec.DataVolumeTemplates[i]
-		if g.DataVolumes[t.Name] != nil {
-			continue
-		}
-		if err := r.source(ctx, g, t); err != nil {
-			return fmt.Errorf("vmctrl: check the source of DataVolume %s of VirtualMachine %s: %w", t.Name, g.owner.Key, err)
+	g.Denied, g.NoSource, g.copied = map[string]string{}, map[string]string{}, map[string]*cdiv1.DataVolumeSource{}
+	templates := g.VM.Spec.DataVolumeTemplates
+	for i := range templates {
+		t := &templates[i]
+		switch {
+		case g.DataVolumes[t.Name] != nil:
+		case len(templates) > vm.MaxDataVolumeTemplates: // each costs requests
+			g.Denied[t.Name] = fmt.Sprintf("spec.dataVolumeTemplates has %d entries; use %d at most", len(templates), vm.MaxDataVolumeTemplates)
+		case !r.kinds.Serves(dvKind):
+			g.Denied[t.Name] = "the cluster does not serve DataVolumes; install CDI"
+		default:
+			if err := r.source(ctx, g, t); err != nil {
+				return fmt.Errorf("vmctrl: check the source of DataVolume %s of VirtualMachine %s: %w", t.Name, g.owner.Key, err)
+			}
 		}
 	}
 	if len(g.Denied) > 0 {
@@ -53,13 +62,13 @@ func (r gatherer) source(ctx context.Context, g *gathered, t *v1.DataVolumeTempl
 	case !answer.Allowed:
 		g.Denied[t.Name] = answer.Reason
 		return nil
-	case t.Spec.Source == nil || t.Spec.Source.PVC == nil:
+	}
+	at := types.NamespacedName{Namespace: cmp.Or(answer.Handler.SourceNamespace, g.VM.Namespace), Name: answer.Handler.SourceName}
+	if answer.Handler.TokenResource.Resource != "persistentvolumeclaims" {
+		g.copied[t.Name] = &cdiv1.DataVolumeSource{Snapshot: &cdiv1.DataVolumeSourceSnapshot{Namespace: at.Namespace, Name: at.Name}}
 		return nil
 	}
-	at := types.NamespacedName{Namespace: t.Spec.Source.PVC.Namespace, Name: t.Spec.Source.PVC.Name}
-	if at.Namespace == "" {
-		at.Namespace = g.VM.Namespace
-	}
+	g.copied[t.Name] = &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: at.Namespace, Name: at.Name}}
 	claim := &metav1.PartialObjectMetadata{}
 	claim.SetGroupVersionKind(claimKind)
 	if err := r.APIReader.Get(ctx, at, claim); apierrors.IsNotFound(err) {
