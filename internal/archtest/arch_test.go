@@ -83,7 +83,7 @@ var edges = map[string][]string{
 	"domain/workspace":        {"domain", "domain/convert", "domain/status", "internal/volumeclaim"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {"internal/vmipatch"}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
+	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
 	"template/templatectrl":         {"internal/volumeclaim", "template/render"},
 	"vmi/vmictrl": {

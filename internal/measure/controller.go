@@ -2,12 +2,6 @@
 
 package measure
 
-import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/virtloom/virtloom/internal/vmipatch"
-)
-
 // PhaseBuckets, in seconds, are KubeVirt's buckets of times between phases: from half a second
 // to an hour.
 var PhaseBuckets = []float64{.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
@@ -34,25 +28,5 @@ func (l *Leader) While(read func(Emit)) func(Emit) {
 		if (*l)() {
 			read(emit)
 		}
-	}
-}
-
-// WriteResult returns the label value for the result of a write, of which there are seven.
-func WriteResult(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case vmipatch.Outrun(err):
-		return "conflict"
-	case apierrors.IsTooManyRequests(err):
-		return "throttled"
-	case apierrors.IsNotFound(err):
-		return "missing"
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		return "invalid"
-	default:
-		return "error"
 	}
 }

@@ -4,7 +4,6 @@ package measure_test
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/virtloom/virtloom/internal/measure"
 	"github.com/virtloom/virtloom/internal/measure/measuretest"
@@ -143,17 +140,5 @@ func TestLeader_Elected(t *testing.T) {
 	close(elected)
 	if collect(); emitted != 1 {
 		t.Error("emits nothing although it leads")
-	}
-}
-
-func TestWriteResult_Labels(t *testing.T) {
-	pods := schema.GroupResource{Resource: "pods"}
-	for want, err := range map[string]error{
-		"ok": nil, "conflict": apierrors.NewConflict(pods, "a", nil), "throttled": apierrors.NewTooManyRequests("", 1), "missing": apierrors.NewNotFound(pods, "a"),
-		"forbidden": apierrors.NewForbidden(pods, "a", nil), "invalid": apierrors.NewBadRequest(""), "error": io.EOF,
-	} {
-		if got := measure.WriteResult(err); got != want {
-			t.Errorf("%v is %q, want %q", err, got, want)
-		}
 	}
 }

@@ -139,7 +139,7 @@ const (
 // wrote counts a write and its result.
 func (m *Metrics) wrote(action string, err error) {
 	if m != nil {
-		m.writes.WithLabelValues(action, measure.WriteResult(err)).Inc()
+		m.writes.WithLabelValues(action, vmipatch.Result(err)).Inc()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/internal/measure"
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -160,7 +161,7 @@ func (m *Metrics) wrote(action string, err error) {
 	if m == nil {
 		return
 	}
-	m.writes.WithLabelValues(action, measure.WriteResult(err)).Inc()
+	m.writes.WithLabelValues(action, vmipatch.Result(err)).Inc()
 }
 
 // planned records what the VMI waits for according to the plan.
