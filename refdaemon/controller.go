@@ -45,7 +45,7 @@ type controller struct {
 func newController() *cobra.Command {
 	return asDaemon(&cobra.Command{
 		Use: "controller", Short: "run the controllers of the cluster",
-		Long: `Runs the controllers of the cluster: they create the Pods of VMIs, assign VMIs to nodes, and
+		Long: `Runs the controllers of the cluster: they create the VMIs of VirtualMachines and the Pods of VMIs, assign VMIs to nodes, and
 admit migrations. Several replicas may run, one of which leads; another takes over when the
 leader exits or loses its lease. SIGTERM ends it, and no write is left incomplete.`,
 		Example: `  # In a Pod, with its service account:

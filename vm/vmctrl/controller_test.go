@@ -145,10 +145,7 @@ func (w *world) audit() (of []rig.Request) {
 
 func deleted(w *world) {
 	w.start()
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	vmi := w.awaitVMI(vm)
-	w.phase(vmi, v1.Running)
-	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	vm, vmi := w.runs()
 	w.delete(vm)
 	w.awaitStatus(vm, v1.VirtualMachineStatusTerminating)
 	w.ended(vm, vmi)
@@ -237,10 +234,7 @@ func typed(w *world) {
 
 func updated(w *world) {
 	w.start()
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	vmi := w.awaitVMI(vm)
-	w.phase(vmi, v1.Running)
-	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	vm, _ := w.runs()
 	w.change(vm, false, func() { vm.Spec.Template.Spec.NodeSelector = map[string]string{"zone": "a"} })
 	w.eventually(func() string {
 		if vmi := w.vmi(vm); vmi.Spec.NodeSelector["zone"] != "a" {
@@ -264,10 +258,7 @@ func updated(w *world) {
 // idle checks the requests of a controller between two events of which it makes nothing.
 func idle(w *world) {
 	w.start()
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	vmi := w.awaitVMI(vm)
-	w.phase(vmi, v1.Running)
-	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	vm, _ := w.runs()
 	other := w.machine("other", v1.RunStrategyHalted)
 	w.awaitStatus(other, v1.VirtualMachineStatusStopped)
 	before := len(w.audit())

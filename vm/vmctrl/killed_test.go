@@ -130,9 +130,7 @@ func killedStarting(w *world) {
 func running(w *world) *v1.VirtualMachine {
 	stop := w.start()
 	defer stop()
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	w.phase(w.awaitVMI(vm), v1.Running)
-	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	vm, _ := w.runs()
 	return vm
 }
 
@@ -255,10 +253,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 func haltedUnseen(w *world) {
 	h := &held{suffix: "/virtualmachines"}
 	w.start(h.wrap)
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	vmi := w.awaitVMI(vm)
-	w.phase(vmi, v1.Running)
-	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	vm, vmi := w.runs()
 	release := h.hold()
 	w.change(vm, false, func() { vm.Spec.RunStrategy = new(v1.RunStrategyHalted) })
 	before := len(w.audit())

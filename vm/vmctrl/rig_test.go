@@ -277,6 +277,16 @@ func (w *world) phase(vmi *v1.VirtualMachineInstance, phase v1.VirtualMachineIns
 	})
 }
 
+// runs creates a VM and plays its start, with a controller that runs already.
+func (w *world) runs() (*v1.VirtualMachine, *v1.VirtualMachineInstance) {
+	w.t.Helper()
+	vm := w.machine("vm", v1.RunStrategyAlways)
+	vmi := w.awaitVMI(vm)
+	w.phase(vmi, v1.Running)
+	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	return vm, vmi
+}
+
 // ended plays the end of a VMI that was deleted.
 func (w *world) ended(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
 	w.t.Helper()
