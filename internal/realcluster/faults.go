@@ -77,13 +77,17 @@ func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container stri
 	return all, nil
 }
 
+// tunResource is what a launcher needs of its node's devices.
+const tunResource corev1.ResourceName = "devices.kubevirt.io/tun"
+
 // Shared makes a folder that every node and the machine have at the same path.
 func (c *Cluster) Shared(name string) (string, error) {
 	path := filepath.Join(c.Rig.Dir(), "shared", name)
 	return path, os.MkdirAll(path, 0o777)
 }
 
-// AwaitSchedulable waits until every node takes guests.
+// AwaitSchedulable waits until every node takes guests: the agent says so, no taint keeps Pods away, and the kubelet has the devices
+// that a launcher needs, which it forgets with each restart of its own and of the agent.
 func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) error {
 	return refcluster.Await(ctx, within, "the nodes to take guests", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
@@ -91,8 +95,10 @@ func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) er
 			if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name()}, node); err != nil {
 				return err
 			}
-			if node.Labels[v1.NodeSchedulable] != "true" {
-				return fmt.Errorf("%s takes none: labels %v, annotations %v", n.Name(), node.Labels, node.Annotations)
+			tun := node.Status.Allocatable[tunResource]
+			if node.Labels[v1.NodeSchedulable] != "true" || len(node.Spec.Taints) > 0 || tun.IsZero() {
+				return fmt.Errorf("%s takes none: labels %v, annotations %v, taints %v, allocatable %v",
+					n.Name(), node.Labels, node.Annotations, node.Spec.Taints, node.Status.Allocatable)
 			}
 		}
 		return nil

@@ -60,6 +60,8 @@ func TestRequests_NoneForbidden(t *testing.T) {
 // TestRequests_Writes: how often virtloom writes for a start and a migration on real nodes, by the audit log. Of a migration's progress
 // there are as many statuses as it takes time, so that they are not counted. The numbers are in docs/performance.md.
 func TestRequests_Writes(t *testing.T) {
+	// That a VMI waits for a node is a write, and so is that it no longer does.
+	must(t, cluster(t).AwaitSchedulable(t.Context(), patience))
 	from := time.Now()
 	s := boot(t, newGuest("counted"))
 	s.awaitChecksums()

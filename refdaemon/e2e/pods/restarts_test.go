@@ -120,7 +120,7 @@ func (s *scene) single() {
 	}))
 }
 
-// restore starts again what was killed, and waits until virtloom is ready.
+// restore starts again what was killed, and waits until virtloom is ready and the nodes take guests.
 func (s *scene) restore(again func(context.Context) error) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
@@ -131,6 +131,7 @@ func (s *scene) restore(again func(context.Context) error) {
 	objects, err := config.Manifests()
 	must(s.T, err)
 	must(s.T, s.c.AwaitReady(ctx, objects))
+	must(s.T, s.c.AwaitSchedulable(ctx, patience))
 }
 
 // killContainers kills the first container of an app's Pods with SIGKILL, on one node or on all.
