@@ -15,7 +15,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
@@ -182,7 +181,7 @@ func (s *apiServer) dryRun(t *testing.T, pod *corev1.Pod, level string) error {
 	pod.Namespace = strings.TrimRight(pod.Namespace[:min(len(pod.Namespace), 50)], "-") + "-" + level
 	s.prepare(t, pod, level)
 	var refusal error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), time.Minute, func(ctx context.Context) (bool, error) {
 		_, refusal = s.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{
 			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
 		})

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,7 +38,7 @@ func must(t *testing.T, err error) {
 // until reads the guest until it is as it should be.
 func until(t *testing.T, c client.Client, vmi *v1.VirtualMachineInstance, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(vmi), vmi)
 		return err == nil && is(), err
 	})
@@ -98,7 +97,7 @@ func TestHypervisor_RunsGuest(t *testing.T) {
 	must(t, c.Delete(t.Context(), vmi))
 	until(t, c, vmi, "has ended", vmi.IsFinal)
 	// That it has ended is stored before it is forgotten.
-	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err = rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		_, err := a.hypervisor.Get(ctx, name)
 		return errors.Is(err, domain.ErrNotFound), nil
 	})

@@ -70,7 +70,7 @@ func TestDesktop_Lifecycle(t *testing.T) {
 
 func until(t *testing.T, what string, done wait.ConditionWithContextFunc) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, done); err != nil {
+	if err := rigtest.Poll(t.Context(), patience, done); err != nil {
 		t.Fatalf("wait until %s: %v", what, err)
 	}
 }

@@ -16,12 +16,12 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 // tokenOf returns one of a service account.
@@ -81,7 +81,7 @@ func testSecureMetrics(t *testing.T, r *rig.Rig, refdaemon string) {
 		{"somebody", "", http.StatusUnauthorized},
 	} {
 		last := ""
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+		err := rigtest.Poll(t.Context(), 2*time.Minute, func(context.Context) (bool, error) {
 			status, err := get(who.token)
 			last = fmt.Sprintf("%d, %v", status, err)
 			return err == nil && status == who.want, nil

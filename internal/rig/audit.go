@@ -5,14 +5,14 @@ package rig
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
-
-// longestRequest bounds a line of the audit log, in bytes.
-const longestRequest = 16 << 20
 
 // Request is a request to the API server in the audit log.
 type Request struct {
@@ -60,26 +60,49 @@ func (q Request) What() string {
 	return s
 }
 
+// audited is what has been read of the audit log so far. A log of thousands of requests is asked for again and again while a test
+// waits, so no line is parsed twice.
+type audited struct {
+	sync.Mutex
+	offset   int64
+	requests []Request
+}
+
 // Requests reads the audit log: every request that was answered before the
-// call, in the order of the answers.
+// call, in the order of the answers. The requests are not to be changed; calls may be concurrent.
 func (r *Rig) Requests() ([]Request, error) {
-	f, err := os.Open(r.auditLog())
-	if err != nil {
+	a := &r.audited
+	a.Lock()
+	defer a.Unlock()
+	if err := a.readOn(r.auditLog()); err != nil {
 		return nil, fmt.Errorf("rig: read the audit log: %w", err)
+	}
+	return a.requests[:len(a.requests):len(a.requests)], nil
+}
+
+// readOn reads the lines that have been added to the log. One without its end is still being written.
+func (a *audited) readOn(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = f.Close() }()
-	var out []Request
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, longestRequest)
-	for lines.Scan() {
-		var q Request
-		if json.Unmarshal(lines.Bytes(), &q) != nil {
-			continue // the line being written
+	if _, err := f.Seek(a.offset, io.SeekStart); err != nil {
+		return err
+	}
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		}
-		out = append(out, q)
+		var q Request
+		if err := json.Unmarshal(line, &q); err != nil {
+			return fmt.Errorf("at byte %d: %w", a.offset, err)
+		}
+		a.offset += int64(len(line))
+		a.requests = append(a.requests, q)
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("rig: read the audit log: %w", err)
-	}
-	return out, nil
 }

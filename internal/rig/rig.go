@@ -64,6 +64,8 @@ type Rig struct {
 	keep      bool
 	stopped   bool
 
+	audited audited
+
 	fabricMu sync.Mutex // held while the fabric is started, which takes seconds
 	fabric   *Fabric    // of the nodes, nil until there is one
 	api      *relay     // from the machine to an API server in the network of the fabric; nil without Options.Kubelets

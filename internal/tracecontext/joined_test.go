@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
@@ -43,7 +42,6 @@ import (
 
 const (
 	patience = 2 * time.Minute
-	interval = 20 * time.Millisecond
 	// share is the minimum share of an operation's time in spans below its root.
 	share = 0.95
 )
@@ -144,7 +142,7 @@ func (w *world) agents() {
 // until waits for the condition, or for the root of a trace of that name.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
-	err := wait.PollUntilContextTimeout(w.t.Context(), interval, patience, true, func(context.Context) (bool, error) { return ok(), nil })
+	err := rigtest.Poll(w.t.Context(), patience, func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		w.t.Fatalf("waiting for %s: %v; spans: %v", what, err, names(w.spans.GetSpans()))
 	}

@@ -9,11 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
@@ -135,7 +135,7 @@ func (c *cluster) migrations(t *testing.T, namespace string) []v1.VirtualMachine
 func (c *cluster) await(t *testing.T, what, namespace string, ok func([]v1.VirtualMachineInstanceMigration) bool) []v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	var all []v1.VirtualMachineInstanceMigration
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(context.Context) (bool, error) {
 		all = c.migrations(t, namespace)
 		return ok(all), nil
 	})

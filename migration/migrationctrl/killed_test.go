@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/template"
 )
@@ -82,7 +82,7 @@ func (c *cluster) released(t *testing.T, m *v1.VirtualMachineInstanceMigration) 
 	go func() {
 		defer close(ended)
 		// An error ends the wait too; what follows looks for itself.
-		_ = wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		_ = rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 			err := c.Get(ctx, client.ObjectKeyFromObject(seen), seen)
 			return seen.IsFinal() && len(seen.Finalizers) == 0, err
 		})

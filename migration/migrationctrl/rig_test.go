@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
@@ -37,10 +36,8 @@ import (
 )
 
 const (
-	// patience bounds waiting for what must happen; interval is how often a
-	// test looks.
+	// patience bounds waiting for what must happen.
 	patience = 2 * time.Minute
-	interval = 20 * time.Millisecond
 	image    = "example.test/virt-launcher:1"
 )
 
@@ -248,7 +245,7 @@ func (c *cluster) migrate(t *testing.T, vmi *v1.VirtualMachineInstance, name str
 // waitFor reads the object until the condition holds.
 func (c *cluster) waitFor(t *testing.T, what string, o client.Object, ok func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return false, err
 		}
@@ -261,7 +258,7 @@ func (c *cluster) waitFor(t *testing.T, what string, o client.Object, ok func() 
 
 func (c *cluster) waitGone(t *testing.T, o client.Object) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -299,7 +296,7 @@ func (c *cluster) pods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Po
 // onlyPodOn waits until the VMI has exactly one Pod, on the node that owns it.
 func (c *cluster) onlyPodOn(t *testing.T, vmi *v1.VirtualMachineInstance, node string) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(context.Context) (bool, error) {
 		pods := c.pods(t, vmi)
 		return len(pods) == 1 && pods[0].Spec.NodeName == node, nil
 	})

@@ -26,7 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -171,7 +170,7 @@ func (w *world) agent(t *testing.T, node string) *agent {
 func (a *agent) await(t *testing.T) {
 	t.Helper()
 	var last error
-	if wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	if rigtest.Poll(t.Context(), patience, func(context.Context) (bool, error) {
 		last = a.Check(nil)
 		return last == nil, nil
 	}) != nil {
@@ -249,7 +248,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 	first := open()
 	defer first.Close()
 	certificates, bundles := map[string]bool{}, map[string]bool{}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		if err := says(first, "still there"); err != nil {
 			return false, fmt.Errorf("the open stream: %w", err)
 		}
@@ -271,7 +270,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 	was := source.serial(t)
 	_, err = w.admin.CoreV1().Secrets(secret.Namespace).Patch(t.Context(), secret.Name, types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
 	must(t, err)
-	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		m, err := w.admin.CoreV1().ConfigMaps(published.Namespace).Get(ctx, published.Name, metav1.GetOptions{})
 		if err != nil || strings.Count(m.Data[authority.KeyAuthorities], "BEGIN") != 1 || bundles[m.Data[authority.KeyAuthorities]] {
 			return false, err
@@ -368,7 +367,7 @@ func request(t *testing.T, node string) *certificatesv1.CertificateSigningReques
 func (w *world) decided(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	var r *certificatesv1.CertificateSigningRequest
-	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (_ bool, err error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (_ bool, err error) {
 		r, err = w.admin.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -36,11 +35,8 @@ import (
 	"github.com/virtloom/virtloom/vm/vmctrl"
 )
 
-const (
-	// patience bounds a wait; interval is its poll interval.
-	patience = 2 * time.Minute
-	interval = 20 * time.Millisecond
-)
+// patience bounds a wait.
+const patience = 2 * time.Minute
 
 // cluster is a control plane that serves CDI's kinds as well, and a client for the tests.
 type cluster struct {
@@ -138,7 +134,7 @@ func (w *world) delete(o client.Object) {
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(w.t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+	err := rigtest.Poll(w.t.Context(), patience, func(context.Context) (bool, error) {
 		last = look()
 		return last == "", nil
 	})

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -97,7 +98,7 @@ func (w *world) createAtOnce(n int) {
 func (w *world) awaitBurst(what string, look func() string) {
 	w.t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(w.t.Context(), 10*interval, burstPatience, true, wait.ConditionFunc(func() (bool, error) {
+	err := rigtest.Poll(w.t.Context(), burstPatience, wait.ConditionFunc(func() (bool, error) {
 		last = look()
 		return last == "", nil
 	}).WithContext())

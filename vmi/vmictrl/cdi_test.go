@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -219,9 +218,7 @@ func (w *world) clusterObject(o client.Object) {
 	w.t.Helper()
 	w.create(o)
 	w.t.Cleanup(func() { // the world's context is canceled by then
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		err := rigtest.Poll(context.Background(), patience, func(ctx context.Context) (bool, error) {
 			o.SetFinalizers(nil)
 			_ = w.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
 			return apierrors.IsNotFound(w.Delete(ctx, o)), nil

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
@@ -36,9 +35,8 @@ import (
 )
 
 const (
-	// patience bounds a wait; interval is its poll interval.
+	// patience bounds a wait.
 	patience = 2 * time.Minute
-	interval = 20 * time.Millisecond
 	image    = "example.test/virt-launcher:1"
 )
 
@@ -196,7 +194,7 @@ func unplaceable(g *v1.VirtualMachineInstance) {
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(w.t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+	err := rigtest.Poll(w.t.Context(), patience, func(context.Context) (bool, error) {
 		last = look()
 		return last == "", nil
 	})

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -280,7 +280,7 @@ func outdatedBetween(w *world) {
 	key := client.ObjectKeyFromObject(g)
 	catchUp := func() {
 		s.lift()
-		err := wait.PollUntilContextTimeout(w.t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		err := rigtest.Poll(w.t.Context(), patience, func(ctx context.Context) (bool, error) {
 			seen := &v1.VirtualMachineInstance{}
 			err := reader.Client.Get(ctx, key, seen)
 			return condition(seen, v1.VirtualMachineInstanceReady).Reason == "one", err

@@ -6,17 +6,16 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 func between(sent, received string) func(*v1.VirtualMachineInstanceMigration) {
@@ -39,7 +38,7 @@ func (w *world) testMigrations(t *testing.T) {
 		return m
 	}
 	// A policy is in force a while after it was created.
-	must(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		err := w.Create(ctx, move("probe", func(m *v1.VirtualMachineInstanceMigration) { m.Spec.VMIName = "" }), client.DryRunAll)
 		return apierrors.IsInvalid(err), nil
 	}))

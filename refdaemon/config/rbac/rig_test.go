@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -113,7 +112,7 @@ func (w *world) awaitPolicies(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeA}}
 	for _, o := range []client.Object{vmi, node} {
 		label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"example.com/touched":"yes"}}}`))
-		must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 			err := foreign.Patch(ctx, o.DeepCopyObject().(client.Object), label, client.DryRunAll)
 			if apierrors.IsForbidden(err) {
 				return true, nil
@@ -148,7 +147,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 // await waits for what the cluster will come to.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil })
+	err := rigtest.Poll(t.Context(), patience, func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}

@@ -6,17 +6,16 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/template"
 )
@@ -49,7 +48,7 @@ func (w *world) running(t *testing.T, name string) (*v1.VirtualMachineInstance, 
 
 func (w *world) await(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, ok); err != nil {
+	if err := rigtest.Poll(t.Context(), patience, ok); err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }

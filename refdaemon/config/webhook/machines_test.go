@@ -6,17 +6,17 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 func machine(name string, edit ...func(*v1.VirtualMachine)) *v1.VirtualMachine {
@@ -31,7 +31,7 @@ func machine(name string, edit ...func(*v1.VirtualMachine)) *v1.VirtualMachine {
 // testMachines goes through the life of VirtualMachines; the rules in detail are tested with package vm/admit.
 func (w *world) testMachines(t *testing.T) {
 	bare := func(vm *v1.VirtualMachine) { vm.Spec.RunStrategy = nil }
-	must(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		err := w.Create(ctx, machine("probe", bare), client.DryRunAll)
 		return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "spec.runStrategy: Required value: RunStrategy must be specified"), nil
 	}))

@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/instancetype/v1beta1"
@@ -114,7 +113,7 @@ func freeAddress(t *testing.T) string {
 func (w *world) awaitWebhooks(t *testing.T) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		vmi := guest("probe", "")
 		last = w.Create(ctx, vmi, client.DryRunAll)
 		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), "memory must be set"), nil

@@ -10,12 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/rig"
@@ -48,7 +46,7 @@ func TestServingCertificate_Rotation(t *testing.T) {
 		w.await(t, address+" to serve", func(ctx context.Context) (bool, error) { return w.handshake(ctx, address) == nil, nil })
 	}
 	seen := map[string]bool{}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
 		for _, address := range addresses {
 			if err := w.handshake(ctx, address); err != nil {
 				return false, err
