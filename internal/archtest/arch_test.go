@@ -91,7 +91,7 @@ var edges = map[string][]string{
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"vm/vmctrl": {
-		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
+		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",

@@ -11,11 +11,18 @@ import (
 	"regexp"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypeapi "kubevirt.io/api/instancetype"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
 // redactor removes sensitive data from objects.
@@ -59,7 +66,19 @@ func (r *redactor) redacted(o client.Object) client.Object {
 	o.SetManagedFields(nil)
 	switch o := o.(type) {
 	case *v1.VirtualMachineInstance:
-		r.guest(o)
+		r.guest(&o.Spec)
+	case *v1.VirtualMachine:
+		r.machine(&o.Spec)
+	case *appsv1.ControllerRevision:
+		r.revision(o)
+	case *instancetypev1.VirtualMachineInstancetype:
+		r.keep(o.Spec.Annotations)
+	case *instancetypev1.VirtualMachineClusterInstancetype:
+		r.keep(o.Spec.Annotations)
+	case *instancetypev1.VirtualMachinePreference:
+		r.keep(o.Spec.Annotations)
+	case *instancetypev1.VirtualMachineClusterPreference:
+		r.keep(o.Spec.Annotations)
 	case *corev1.Pod:
 		r.pod(o)
 	case *corev1.Node:
@@ -94,9 +113,21 @@ var keptAll = map[string]bool{"cdi.kubevirt.io/storage.contentType": true}
 // hookSidecars is the annotation with a VMI's hooks, which are redacted one by one.
 const hookSidecars = "hooks.kubevirt.io/hookSidecars"
 
+// annotated has annotations.
+type annotated interface {
+	GetAnnotations() map[string]string
+	SetAnnotations(map[string]string)
+}
+
 // annotations keeps the values of annotations that decisions depend on.
-func (r *redactor) annotations(o client.Object) {
+func (r *redactor) annotations(o annotated) {
 	all := o.GetAnnotations()
+	r.keep(all)
+	o.SetAnnotations(all)
+}
+
+// keep marks the values of other annotations.
+func (r *redactor) keep(all map[string]string) {
 	for key, value := range all {
 		switch {
 		case key == hookSidecars:
@@ -105,7 +136,6 @@ func (r *redactor) annotations(o client.Object) {
 			all[key] = r.mark(value)
 		}
 	}
-	o.SetAnnotations(all)
 }
 
 func keeps(key string) bool {
@@ -148,9 +178,9 @@ func (r *redactor) hooks(text string) string {
 	return string(kept)
 }
 
-func (r *redactor) guest(g *v1.VirtualMachineInstance) {
-	for i := range g.Spec.Volumes {
-		v := &g.Spec.Volumes[i].VolumeSource
+func (r *redactor) guest(g *v1.VirtualMachineInstanceSpec) {
+	for i := range g.Volumes {
+		v := &g.Volumes[i].VolumeSource
 		if c := v.CloudInitNoCloud; c != nil {
 			r.cloudInit(&c.UserData, &c.UserDataBase64, &c.NetworkData, &c.NetworkDataBase64)
 		}
@@ -158,10 +188,10 @@ func (r *redactor) guest(g *v1.VirtualMachineInstance) {
 			r.cloudInit(&c.UserData, &c.UserDataBase64, &c.NetworkData, &c.NetworkDataBase64)
 		}
 	}
-	if f := g.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
+	if f := g.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		f.KernelBoot.KernelArgs = r.mark(f.KernelBoot.KernelArgs)
 	}
-	for _, p := range []*v1.Probe{g.Spec.LivenessProbe, g.Spec.ReadinessProbe} {
+	for _, p := range []*v1.Probe{g.LivenessProbe, g.ReadinessProbe} {
 		if p == nil {
 			continue
 		}
@@ -171,6 +201,60 @@ func (r *redactor) guest(g *v1.VirtualMachineInstance) {
 		if p.HTTPGet != nil {
 			p.HTTPGet.HTTPHeaders = nil
 		}
+	}
+}
+
+// machine removes what guest removes from the template of a VM, and the sources of its DataVolumes.
+func (r *redactor) machine(spec *v1.VirtualMachineSpec) {
+	if t := spec.Template; t != nil {
+		r.annotations(&t.ObjectMeta)
+		t.ObjectMeta.ManagedFields = nil
+		r.guest(&t.Spec)
+	}
+	for i := range spec.DataVolumeTemplates {
+		t := &spec.DataVolumeTemplates[i]
+		r.annotations(t)
+		t.ManagedFields, t.Spec = nil, cdiv1.DataVolumeSpec{}
+	}
+}
+
+// revision redacts what a ControllerRevision holds: the spec of a VM, an instance type or a preference. Anything else is removed.
+func (r *redactor) revision(rev *appsv1.ControllerRevision) {
+	held := rev.Data.Raw
+	rev.Data = runtime.RawExtension{}
+	if rev.Labels[instancetypeapi.ControllerRevisionObjectKindLabel] != "" {
+		whole := rev.DeepCopy()
+		whole.Data.Raw = held
+		if object, err := instancetype.Decode(whole); err == nil {
+			r.hold(rev, object)
+		}
+		return
+	}
+	var started struct {
+		Spec v1.VirtualMachineSpec `json:"spec"`
+	}
+	if json.Unmarshal(held, &started) == nil {
+		r.machine(&started.Spec)
+		if text, err := json.Marshal(started); err == nil {
+			rev.Data.Raw = text
+		}
+	}
+}
+
+// hold stores the redacted instance type or preference in a revision.
+func (r *redactor) hold(rev *appsv1.ControllerRevision, object metav1.Object) {
+	o, is := object.(client.Object)
+	if !is {
+		return
+	}
+	kind := o.GetObjectKind().GroupVersionKind()
+	o = r.redacted(o)
+	if kind.Kind == "" { // an old release stored the spec alone
+		kind = instancetypev1.SchemeGroupVersion.WithKind(rev.Labels[instancetypeapi.ControllerRevisionObjectKindLabel])
+	}
+	o.GetObjectKind().SetGroupVersionKind(kind)
+	if text, err := json.Marshal(o); err == nil {
+		rev.Data.Raw = text
 	}
 }
 
