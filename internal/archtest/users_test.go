@@ -18,7 +18,6 @@ import (
 var forReaders = map[string]string{
 	"vm/instancetype.Outdated":                   "for a controller of VirtualMachines, which is not there yet",
 	"vm/instancetype.ReasonFailedCreate":         "for the events of the same controller",
-	"vm/instancetype.ReasonFailedFindPreference": "for the events of the same controller",
 }
 
 // foreign are methods of interfaces of other modules, which their callers name.

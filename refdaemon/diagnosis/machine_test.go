@@ -147,6 +147,11 @@ var machines = map[string]struct {
 				Message: "Error encountered while creating DataVolumes: not authorized to create DataVolume: no"}}
 		})}
 	}, []diagnose.FindingKind{diagnose.LastWriteFailed}, "controller, for VirtualMachine ns/web, until a retry succeeds"},
+	"volumes to recover": {func(*testing.T) []client.Object {
+		return []client.Object{machine(v1.RunStrategyAlways, func(m *v1.VirtualMachine) {
+			m.Status.Conditions = []v1.VirtualMachineCondition{{Type: v1.VirtualMachineManualRecoveryRequired, Status: corev1.ConditionTrue, Message: "VMI was removed"}}
+		})}
+	}, []diagnose.FindingKind{diagnosis.RecoveryRequired}, "user, for VirtualMachine ns/web, until the volumes of the template are corrected"},
 	"running": {func(t *testing.T) []client.Object { return runs(t) }, nil, "nobody: nothing is waited for"},
 	"restart required": {func(t *testing.T) []client.Object {
 		return runs(t, func(m *v1.VirtualMachine, _ *v1.VirtualMachineInstance, _ *corev1.Pod) {
