@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template/render"
 )
 
-// hostile are VMs, and what they refer to, that nobody would write in good faith.
+// hostile are VMs, and what they refer to, that no user would write in good faith.
 var hostile = []string{
 	"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm}, spec: null}",
 	"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm}, spec: {template: null, dataVolumeTemplates: [{}, {}]}}",
