@@ -25,6 +25,7 @@ const (
 
 // lists maps the kinds of "refdaemon explain" and "refdaemon plan" to the lists that hold their objects.
 var lists = map[string]func() client.ObjectList{
+	"vm":        func() client.ObjectList { return &v1.VirtualMachineList{} },
 	"vmi":       func() client.ObjectList { return &v1.VirtualMachineInstanceList{} },
 	"migration": func() client.ObjectList { return &v1.VirtualMachineInstanceMigrationList{} },
 	"node":      func() client.ObjectList { return &corev1.NodeList{} },

@@ -38,6 +38,8 @@ type controller struct {
 	reconciler *migrationctrl.Reconciler
 	// guests is the VMI controller; set by addVMI.
 	guests *vmictrl.Reconciler
+	// machines is the controller of VirtualMachines; set by addVM, nil without one.
+	machines *vmctrl.Reconciler
 	// decisive holds the settings in force that the controllers decide by, by flag.
 	decisive atomic.Pointer[map[string]string]
 }
@@ -105,12 +107,15 @@ func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error
 
 // addSight serves the controller's view of objects beside its metrics.
 func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
+	unseen := map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
+		sight.Guest: o.guests.Unseen, sight.Migration: o.reconciler.Unseen,
+	}
+	if o.machines != nil {
+		unseen[sight.Machine] = o.machines.Unseen
+	}
 	return mgr.AddMetricsServerExtraHandler(sight.Path, &sight.Handler{
 		Cache: mgr.GetCache(), Elected: mgr.Elected(), Clock: clock.RealClock{},
-		Settings: func() map[string]string { return *o.decisive.Load() },
-		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
-			sight.Guest: o.guests.Unseen, sight.Migration: o.reconciler.Unseen,
-		},
+		Settings: func() map[string]string { return *o.decisive.Load() }, Unseen: unseen,
 	})
 }
 
@@ -170,16 +175,25 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	return r.SetupWithManager(ctx, mgr)
 }
 
+// newMachines returns a configured controller of VirtualMachines without clients; nil if they are left to another one.
+func newMachines(config *configfile.ControllerConfiguration) *vmctrl.Reconciler {
+	if !config.VirtualMachines {
+		return nil
+	}
+	return &vmctrl.Reconciler{}
+}
+
 // addVM adds the controller of VirtualMachines.
 func (o *controller) addVM(ctx context.Context, mgr ctrl.Manager) error {
-	if !o.config.VirtualMachines {
+	r := newMachines(o.config)
+	if r == nil {
 		return nil
 	}
 	own, err := writes("vm")
 	if err != nil {
 		return err
 	}
-	return (&vmctrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Observer: own, Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
-	}).SetupWithManager(ctx, mgr)
+	r.Client, r.APIReader, r.Observer, r.Recorder = mgr.GetClient(), mgr.GetAPIReader(), own, mgr.GetEventRecorder("virtualmachine-controller")
+	o.machines = r
+	return r.SetupWithManager(ctx, mgr)
 }

@@ -37,7 +37,7 @@ type offlineGuest struct {
 func newConvert() *cobra.Command {
 	o := &guestOptions{command: "convert"}
 	cmd := o.offline(&cobra.Command{
-		Use: "convert -f FILE [-f FILE ...]", Short: "print the libvirt domain of a VMI, from manifests", Long: convertText,
+		Use: "convert -f FILE [-f FILE ...]", Short: "print the libvirt domain of a VMI or VirtualMachine, from manifests", Long: convertText,
 		Example: `  refdaemon convert -f examples/convert/guest.yaml --facts examples/convert/facts.yaml
   kubectl get vmi web -o yaml | refdaemon convert -f -`,
 	}, o.convert)
@@ -80,7 +80,7 @@ func (o *guestOptions) check() error {
 
 // guest reads the manifests and the facts that do not come from a running domain.
 func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offlineGuest, error) {
-	c, objects, err := o.read(o.command, stdin)
+	c, err := o.read(o.command, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offl
 			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: render.ErrMissingFact,
 		}
 	}
-	g := &offlineGuest{vmi: c, facts: assumed(c, objects)}
+	g := &offlineGuest{vmi: c, facts: assumed(c)}
 	if known != nil {
 		known(&g.facts)
 	}
@@ -125,6 +125,8 @@ func (o *guestOptions) convert(out io.Writer, stdin io.Reader) error {
 }
 
 const convertText = `Prints the libvirt domain of a VMI, from manifests and without a cluster or libvirt.
+A VirtualMachine counts as the VMI that it is started with: its instance type, preference and
+ControllerRevisions must be among the manifests.
 The node is assumed to have everything that the VMI requests, at the paths of KubeVirt's
 launcher Pod; --facts overrides that. A KubeVirt object among the manifests gives the
 options of the cluster, claims their volume modes.

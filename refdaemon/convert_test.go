@@ -55,6 +55,11 @@ func TestConvert(t *testing.T) {
 		"a claim that is not known":      {args: []string{"-f", "-"}, stdin: small("", onClaim), out: []string{"<disk type=\"file\"", "vmi-disks/v/disk.img"}},
 		"without the webhooks' defaults": {args: []string{"-f", "-", "--raw"}, stdin: small("", onClaim), out: []string{"<domain type=\"kvm\">"}, lacks: "<disk"},
 
+		"a VirtualMachine":     {args: machineFile, out: []string{"<name>default_shop</name>", "<topology sockets=\"4\" cores=\"2\" threads=\"1\">", "<memory unit=\"b\">4294967296</memory>", "<source dev=\"/dev/root\">", "bus=\"virtio\""}},
+		"without its webhooks": {args: append([]string{"--raw"}, machineFile...), out: []string{"<name>default_shop</name>", "<topology sockets=\"1\" cores=\"2\" threads=\"1\">"}},
+		"a VirtualMachine without its instance type": {args: []string{"-f", "-"}, stdin: machine, code: 1,
+			err: "refdaemon: standard input: document 1 (line 1): VirtualMachine default/vm: spec.instancetype: VirtualMachineClusterInstancetype it not found; add its manifest with -f, or correct spec.instancetype\n"},
+
 		"no file":        {code: 2, err: "refdaemon: convert: -f is required: specify a file of manifests, or - for standard input; see refdaemon convert -h\n"},
 		"unknown format": {args: []string{"-f", "-", "-o", "json"}, code: 2, err: "refdaemon: convert: -o json is unknown; use xml; see refdaemon convert -h\n"},
 		"surplus":        {args: []string{"-f", "-", "surplus"}, code: 2, err: "refdaemon: convert: unexpected argument \"surplus\"; see refdaemon convert -h\n"},

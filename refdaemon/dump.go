@@ -18,9 +18,9 @@ import (
 const dumpText = `Writes the objects that the controllers decide by into one file, to be explained elsewhere or later:
 refdaemon explain and refdaemon plan read it with --dump. It is compressed if its name ends in .gz.
 
-It holds VMIs, migrations, migration policies, KubeVirt's configuration, Pods, nodes, namespaces, claims, quotas,
-storage classes, DataVolumes, and the metadata of virtual machines, and of the ConfigMaps and
-NetworkAttachmentDefinitions that VMIs name. It never holds Secrets and the data of ConfigMaps, which
+It holds VirtualMachines with their revisions, instance types and preferences, VMIs, migrations, migration policies,
+KubeVirt's configuration, Pods, nodes, namespaces, claims, quotas, storage classes, DataVolumes, and the metadata of
+the ConfigMaps and NetworkAttachmentDefinitions that VMIs name. It never holds Secrets and the data of ConfigMaps, which
 are not read at all; user data and network data of cloud-init; environment, commands, arguments and
 probes of containers; sources of imported disks; values of annotations that no decision depends on,
 with tokens and kubectl's copies of objects; users, passwords and queries of URLs. A mark replaces each

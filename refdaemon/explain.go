@@ -23,6 +23,8 @@ import (
 const explainText = `Explains the state of an object with the code of the controllers themselves: what blocks it, why,
 and how to resolve that.
 
+vm         its run strategy, requests, back-off, instance type, DataVolumes and changes that need a restart,
+           whose turn it is, and below it its VMI, with Pod and migrations
 vmi        its Pod, claims and DataVolumes, networks, scheduling, node, lease, migrations; and
            contradictions between status, lease, Pod and domain
 migration  the responsible component, what it waits for and what ends that, its place in the queue,
@@ -43,20 +45,21 @@ type explainOptions struct {
 	unverified        bool
 }
 
-// newExplain explains the state of a VMI, a migration or a node.
+// newExplain explains the state of a VirtualMachine, a VMI, a migration or a node.
 func newExplain() *cobra.Command {
 	o := &explainOptions{observer: observer{command: "explain"}}
 	var diagnose func(context.Context, *diagnosis.Cluster) (writer, error)
 	cmd := o.observes(&cobra.Command{
-		Use: "explain vmi|migration NAMESPACE/NAME | explain node NAME", Short: "explain the state of a VMI, a migration or a node, and what blocks it", Long: explainText,
-		Example: `  refdaemon explain vmi shop/web --kubeconfig ~/.kube/config
+		Use: "explain vm|vmi|migration NAMESPACE/NAME | explain node NAME", Short: "explain the state of a VirtualMachine, a VMI, a migration or a node, and what blocks it", Long: explainText,
+		Example: `  refdaemon explain vm shop/web --kubeconfig ~/.kube/config
+  refdaemon explain vmi shop/web --kubeconfig ~/.kube/config
   refdaemon explain migration shop/web -o json
   refdaemon explain node node-1 --dump cluster.dump.gz
   # With the controller's view, by "kubectl port-forward -n virtloom-system POD 8443":
   refdaemon explain vmi shop/web --controller https://localhost:8443 --controller-token-file token --controller-insecure-skip-tls-verify
   # The same where its metrics are secured:
   refdaemon explain vmi shop/web --controller https://metrics.example --controller-token-file token --controller-ca-file ca.crt`,
-		ValidArgsFunction: o.complete("vmi", "migration", "node"),
+		ValidArgsFunction: o.complete("vm", "vmi", "migration", "node"),
 		Args: checked(func(args []string) (err error) {
 			diagnose, err = explained(args)
 			return err
@@ -124,10 +127,10 @@ func (o *explainOptions) reach() error {
 	return nil
 }
 
-// explained parses "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" and "node NAME".
+// explained parses "vm NAMESPACE/NAME", "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" and "node NAME".
 func explained(words []string) (func(context.Context, *diagnosis.Cluster) (writer, error), error) {
 	if len(words) != 2 {
-		return nil, errors.New(`specify what to explain: "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`)
+		return nil, errors.New(`specify what to explain: "vm NAMESPACE/NAME", "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`)
 	}
 	if words[0] == "node" {
 		if words[1] == "" || strings.Contains(words[1], "/") {
@@ -141,10 +144,12 @@ func explained(words []string) (func(context.Context, *diagnosis.Cluster) (write
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	switch words[0] {
+	case "vm":
+		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Machine(ctx, key) }, nil
 	case "vmi":
 		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Guest(ctx, key) }, nil
 	case "migration":
 		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Migration(ctx, key) }, nil
 	}
-	return nil, fmt.Errorf(`%q cannot be explained: use "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`, words[0])
+	return nil, fmt.Errorf(`%q cannot be explained: use "vm NAMESPACE/NAME", "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`, words[0])
 }

@@ -23,36 +23,31 @@ import (
 
 // assumed returns the facts of a node that has everything the VMI requests, refined by the manifests: the options
 // of the cluster, and which claims are block devices.
-func assumed(c *offline.Cluster, objects []offline.Object) convert.Facts {
-	f := assume.Facts(c.VMI)
+func assumed(c *offline.Cluster) convert.Facts {
+	f, claims := assume.Facts(c.VMI), c.Claims()
 	f.Cluster, f.SMBIOS = convert.ClusterFrom(c.KubeVirt)
 	for i := range c.VMI.Spec.Volumes {
 		v := &c.VMI.Spec.Volumes[i]
 		src, known := f.Disks[v.Name]
-		if claim := claimOf(v, c.VMI.Namespace, objects); known && claim != nil {
+		if claim := claims[claimOf(v)]; known && claim != nil {
 			f.Disks[v.Name] = onClaim(src, v.Name, claim)
 		}
 	}
 	return f
 }
 
-// claimOf returns the manifest of the claim behind a volume, nil if there is none.
-func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.PersistentVolumeClaim {
-	name := ""
+// claimOf returns the name of the claim behind a volume, empty if there is none.
+func claimOf(v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
-		name = v.PersistentVolumeClaim.ClaimName
+		return v.PersistentVolumeClaim.ClaimName
 	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		name = v.Ephemeral.PersistentVolumeClaim.ClaimName
+		return v.Ephemeral.PersistentVolumeClaim.ClaimName
 	case v.DataVolume != nil:
-		name = v.DataVolume.Name // the claim has its name
+		return v.DataVolume.Name // the claim has its name
+	default:
+		return ""
 	}
-	for _, o := range objects {
-		if claim, ok := o.Value.(*corev1.PersistentVolumeClaim); ok && claim.Name == name && claim.Namespace == namespace {
-			return claim
-		}
-	}
-	return nil
 }
 
 // onClaim returns the path of a claim's data in the launcher: /dev/VOLUME if it is a block device, or the device beside the files

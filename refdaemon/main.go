@@ -6,10 +6,10 @@
 //	refdaemon controller   creates the Pods of VMIs, assigns VMIs to nodes, arbitrates migrations
 //	refdaemon node         runs the VMIs of one node in its libvirt
 //	refdaemon launcher     runs one VMI in its Pod, with a libvirt of its own
-//	refdaemon render       prints the Pods of a VMI, from manifests and without a cluster
-//	refdaemon convert      prints the libvirt domain of a VMI, from manifests
+//	refdaemon render       prints the Pods of a VMI or VirtualMachine, from manifests and without a cluster
+//	refdaemon convert      prints the libvirt domain of a VMI or VirtualMachine, from manifests
 //	refdaemon diff         prints how a running domain differs from its VMI, from files
-//	refdaemon explain      explains the state of a VMI, a migration or a node, and how to unblock it
+//	refdaemon explain      explains the state of a VirtualMachine, a VMI, a migration or a node, and how to unblock it
 //	refdaemon plan         prints what draining a node would do, without doing it
 //	refdaemon dump         writes a cluster into a file, without secrets, for explain and plan
 //	refdaemon config       prints the defaults of a configuration file, or checks one

@@ -52,7 +52,7 @@ type manifests struct {
 
 func (m *manifests) flags(fs *pflag.FlagSet) {
 	fs.VarP(&m.files, "filename", "f", "`file` of manifests, - for standard input; may be given several times")
-	fs.BoolVar(&m.raw, "raw", false, "do not apply the defaults that KubeVirt's webhooks set on a new VMI")
+	fs.BoolVar(&m.raw, "raw", false, "do not apply the defaults that KubeVirt's webhooks set on a new VirtualMachine and VMI")
 }
 
 // check checks the named files; others are the files of further flags.
@@ -72,8 +72,8 @@ func (m *manifests) check(others ...string) error {
 	return nil
 }
 
-// read reads all manifests, reports all their faults and sets the defaults of the VMI.
-func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []offline.Object, error) {
+// read reads all manifests, reports all their faults, starts the VM if there is one, and sets the defaults of the VMI.
+func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, error) {
 	var (
 		objects []offline.Object
 		errs    []error
@@ -83,19 +83,22 @@ func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []o
 		objects, errs = append(objects, more...), append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c, err := offline.NewCluster(objects...)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c.FallbackLauncherImage = configfile.DefaultLauncherImage
+	if err := c.Start(m.raw); err != nil {
+		return nil, err
+	}
 	if c.VMI != nil && !m.raw {
 		if c.VMI, err = offline.Default(c.VMI, c.KubeVirt); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return c, objects, nil
+	return c, nil
 }
 
 func readManifests(command, name string, stdin io.Reader) ([]offline.Object, error) {

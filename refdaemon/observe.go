@@ -141,13 +141,19 @@ func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Clus
 	if err != nil {
 		return nil, err
 	}
-	guests := newGuests(o.config)
+	guests, machines := newGuests(o.config), newMachines(o.config)
 	moves.Client, moves.APIReader, moves.Clock = d.Client(), d, now
 	guests.Client, guests.APIReader, guests.Clock = d.Client(), d, now
 	if err := errors.Join(guests.Observe(ctx, d), moves.Observe(ctx, d)); err != nil {
 		return nil, err
 	}
-	c := &diagnosis.Cluster{Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration, Settings: o.config.Decisive()}
+	if machines != nil {
+		machines.Client, machines.APIReader, machines.Clock = d.Client(), d, now
+		if err := machines.Observe(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+	c := &diagnosis.Cluster{Machines: machines, Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration, Settings: o.config.Decisive()}
 	if o.controller.URL != "" {
 		c.Ask = o.controller.Ask
 	}
@@ -164,10 +170,10 @@ func (m moment) Now() time.Time { return time.Time(m) }
 func (m moment) Since(t time.Time) time.Duration { return time.Time(m).Sub(t) }
 
 const observerRights = `It reads from a cluster, or with --dump from a file of "refdaemon dump", and writes nothing. It needs
-the rights to list virtualmachineinstances, virtualmachineinstancemigrations and kubevirts
-(kubevirt.io), migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces,
-persistentvolumeclaims, resourcequotas, storageclasses and, where the cluster has them,
-virtualmachines and the kinds of CDI; to get configmaps and network-attachment-definitions, if VMIs
+the rights to list virtualmachines, virtualmachineinstances, virtualmachineinstancemigrations and
+kubevirts (kubevirt.io), migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces,
+persistentvolumeclaims, resourcequotas, storageclasses, controllerrevisions (apps) and, where the
+cluster has them, instance types and preferences (instancetype.kubevirt.io) and the kinds of CDI; to get configmaps and network-attachment-definitions, if VMIs
 refer to some; "refdaemon controller" has all of these. Migration settings must be those of the
 controller: pass its file to --config, or its values to the flags --migrations-...
 Exit code 0 means that the command succeeded, whatever was found; 1 that an object does not exist or

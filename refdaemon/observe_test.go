@@ -149,6 +149,9 @@ func newScene(t *testing.T) *scene {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubevirt"}}
 	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{ParallelOutboundMigrationsPerNode: &one}
 	s.create(t, kv)
+	s.create(t, &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "machine"}, Spec: v1.VirtualMachineSpec{
+		RunStrategy: new(v1.RunStrategyAlways), Instancetype: &v1.InstancetypeMatcher{Name: "none", Kind: "VirtualMachineInstancetype"},
+		Template: &v1.VirtualMachineInstanceTemplateSpec{}}})
 	moves := s.guest(t, "moves", v1.EvictionStrategyLiveMigrate)
 	s.guest(t, "waits", v1.EvictionStrategyLiveMigrate)
 	s.guest(t, "stays", v1.EvictionStrategyNone)
@@ -220,6 +223,7 @@ func TestObservers_RealControlPlane(t *testing.T) {
 	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
 	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })
 	t.Run("names are completed", func(t *testing.T) { completes(t, s) })
+	t.Run("a VM is explained", func(t *testing.T) { explainsMachine(t, s) })
 	t.Run("a guest is explained", func(t *testing.T) { explainsGuest(t, s) })
 	t.Run("a node is explained", func(t *testing.T) { explainsNode(t, s) })
 	t.Run("a dump shows the same as the cluster", func(t *testing.T) { dumps(t, s) })
@@ -229,6 +233,7 @@ func TestObservers_RealControlPlane(t *testing.T) {
 			`the Node does not exist: "nowhere"`:                                {"plan", "drain", "nowhere"},
 			"specify an existing one in namespace default: moves, stays, waits": {"explain", "vmi", "default/none"},
 			"there is none in namespace nowhere":                                {"explain", "vmi", "nowhere/none"},
+			"specify an existing one in namespace default: machine":             {"explain", "vm", "default/none"},
 			"specify an existing one: sim-0, sim-1, sim-2":                      {"explain", "node", "nowhere"},
 		} {
 			if out, err := s.as(t, rig.UserController, args...); err == nil || !strings.Contains(err.Error(), want) || len(out) > 0 {
@@ -277,6 +282,18 @@ func explains(t *testing.T, s *scene) {
 	}
 }
 
+func explainsMachine(t *testing.T, s *scene) {
+	for want, args := range map[string][]string{
+		"\nFinding       InvalidSpec (FailedFindInstancetype): VirtualMachineInstancetype default/none not found; create it, or correct spec.instancetype\n": nil,
+		"\nFinding       Unmanaged: ": {"--virtual-machines=false"},
+	} {
+		text, err := s.as(t, rig.UserController, append([]string{"explain", "vm", "default/machine"}, args...)...)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("error %v, nothing says %q:\n%s", err, want, text)
+		}
+	}
+}
+
 func explainsGuest(t *testing.T, s *scene) {
 	text, err := s.as(t, rig.UserController, "explain", "vmi", "default/waits")
 	if err != nil {
@@ -312,7 +329,7 @@ func dumps(t *testing.T, s *scene) {
 	}
 	for _, args := range [][]string{
 		{"explain", "vmi", "default/moves"}, {"explain", "vmi", "default/waits"}, {"explain", "vmi", "default/stays"},
-		{"explain", "migration", "default/moves"}, {"explain", "migration", "default/waits"}, {"explain", "node", "sim-0"}, {"plan", "drain", "sim-0"},
+		{"explain", "migration", "default/moves"}, {"explain", "migration", "default/waits"}, {"explain", "node", "sim-0"}, {"explain", "vm", "default/machine"}, {"plan", "drain", "sim-0"},
 	} {
 		live, err := s.as(t, rig.UserController, append(args, "-o", "json")...)
 		if err != nil {
@@ -342,7 +359,8 @@ func completes(t *testing.T, s *scene) {
 		return out.String()
 	}
 	for _, tt := range []struct{ words, want []string }{
-		{[]string{"explain"}, []string{"vmi", "migration", "node"}},
+		{[]string{"explain"}, []string{"vm", "vmi", "migration", "node"}},
+		{[]string{"explain", "vm"}, []string{"default/machine"}},
 		{[]string{"explain", "vmi"}, []string{"default/moves", "default/stays", "default/waits"}},
 		{[]string{"explain", "migration"}, []string{"default/moves", "default/waits"}},
 		{[]string{"explain", "node"}, []string{"sim-0"}},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/template/render"
 )
 
@@ -30,7 +31,7 @@ var podNames = []struct {
 	kind  render.PodKind
 	about string
 }{
-	{"launcher", render.LauncherPod, "the launcher Pod of the VMI"},
+	{"launcher", render.LauncherPod, "the launcher Pod of the VMI, or of the VMI that a VirtualMachine is started with"},
 	{"temporary", render.TemporaryPod, "the Pod that acts as the first consumer of claims in its place"},
 	{"migration", render.TargetPod, "the target Pod of a migration"},
 	{"hotplug", render.AttachmentPod, "the Pod that holds hotplugged volumes"},
@@ -74,7 +75,7 @@ type renderOptions struct {
 func newRender() *cobra.Command {
 	o := &renderOptions{}
 	cmd := &cobra.Command{
-		Use: "render KIND -f FILE [-f FILE ...]", Short: "print a Pod of a VMI, from manifests",
+		Use: "render KIND -f FILE [-f FILE ...]", Short: "print a Pod of a VMI or VirtualMachine, from manifests",
 		Long: renderText(),
 		Example: `  refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml -f examples/render/kubevirt.yaml
   refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml --image mine \
@@ -84,13 +85,13 @@ func newRender() *cobra.Command {
 		Args:      checked(o.parse),
 		PreRunE:   checked(func([]string) error { return o.check() }),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := o.input(os.Stdin)
+			c, in, err := o.input(os.Stdin)
 			if err != nil {
 				return err
 			}
 			// The result is complete before any of it is written.
 			var text bytes.Buffer
-			if err := o.write(&text, in); err != nil {
+			if err := o.write(&text, c, in); err != nil {
 				return err
 			}
 			_, err = cmd.OutOrStdout().Write(text.Bytes())
@@ -159,18 +160,19 @@ func (o *renderOptions) check() error {
 }
 
 // input reads all manifests and reports all their faults.
-func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
-	c, _, err := o.read("render", stdin)
+func (o *renderOptions) input(stdin io.Reader) (*offline.Cluster, template.Input, error) {
+	c, err := o.read("render", stdin)
 	if err != nil {
-		return template.Input{}, err
+		return nil, template.Input{}, err
 	}
 	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
 	c.SidecarShimImage = o.shimImage
-	return c.Input(o.kind)
+	in, err := c.Input(o.kind)
+	return c, in, err
 }
 
 // write renders and prints what was asked for.
-func (o *renderOptions) write(out io.Writer, in template.Input) error {
+func (o *renderOptions) write(out io.Writer, c *offline.Cluster, in template.Input) error {
 	if o.explain == "" && !o.resources {
 		pod, err := template.Default().Render(o.kind, in)
 		if err != nil {
@@ -185,7 +187,7 @@ func (o *renderOptions) write(out io.Writer, in template.Input) error {
 	if o.resources {
 		return writeAmounts(out, e.Amounts())
 	}
-	return writeOrigins(out, e, string(o.explain))
+	return writeOrigins(out, c, e, string(o.explain))
 }
 
 func writePod(out io.Writer, pod *corev1.Pod, format string) error {
@@ -206,8 +208,9 @@ func writePod(out io.Writer, pod *corev1.Pod, format string) error {
 	return err
 }
 
-// writeOrigins prints the value of every field at a path and, below it, its origin.
-func writeOrigins(out io.Writer, e *render.Explanation, path string) error {
+// writeOrigins prints the value of every field at a path and, below it, its origin: in the VMI and, for a VMI that was made
+// from a VM, what set that field of it.
+func writeOrigins(out io.Writer, c *offline.Cluster, e *render.Explanation, path string) error {
 	origins, err := e.At(path)
 	if err != nil {
 		return err
@@ -219,8 +222,30 @@ func writeOrigins(out io.Writer, e *render.Explanation, path string) error {
 		}
 		_, from, _ := strings.Cut(origin.String(), ": ")
 		_, _ = fmt.Fprintf(out, "%s = %s\n  %s\n", origin.Path, cmp.Or(value, "(dropped)"), from)
+		for _, field := range fieldsOf(origin) {
+			if made := c.From(field); made != "" {
+				_, _ = fmt.Fprintf(out, "  %s: %s\n", field, made)
+			}
+		}
 	}
 	return nil
+}
+
+// fieldsOf returns the fields of the VMI that an origin names, once each, without those that identify it.
+func fieldsOf(o render.Origin) (fields []string) {
+	named := []string{o.From}
+	for _, t := range o.Terms {
+		named = append(named, t.From)
+	}
+	for _, from := range named {
+		for _, field := range strings.FieldsFunc(from, func(r rune) bool { return r == ' ' || r == ',' }) {
+			ofGuest := strings.HasPrefix(field, "spec.") || strings.HasPrefix(field, "metadata.labels") || strings.HasPrefix(field, "metadata.annotations")
+			if ofGuest && !slices.Contains(fields, field) {
+				fields = append(fields, field)
+			}
+		}
+	}
+	return fields
 }
 
 // writeAmounts prints every amount and, below it, its terms.
@@ -256,6 +281,8 @@ func writeAmounts(out io.Writer, amounts []render.Amount) error {
 func renderText() string {
 	var b strings.Builder
 	b.WriteString("Prints a Pod as the controllers would create it, from manifests and without a cluster.\n" +
+		"A VirtualMachine counts as the VMI that it is started with: its instance type, preference and\n" +
+		"ControllerRevisions must be among the manifests.\n" +
 		"Without --image and a KubeVirt manifest the launcher's image is the default of refdaemon controller,\n" +
 		configfile.DefaultLauncherImage + ".\n" +
 		"Exit code 1 means that a manifest is invalid or missing, 2 that an argument is.\n\nKinds:")

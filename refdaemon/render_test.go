@@ -52,6 +52,12 @@ const hooked = `{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metad
 {apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: kubevirt}, spec: {configuration: {developerConfiguration: {featureGates: [Sidecar]}}}}
 `
 
+// machine is a VirtualMachine with an instance type that no manifest has.
+const machine = "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm}, spec: {runStrategy: Always, instancetype: {name: it}, template: {spec: {domain: {devices: {}}}}}}\n"
+
+// machineFile are the arguments that name a VirtualMachine with instance type and preference.
+var machineFile = []string{"-f", "../examples/render/machine.yaml"}
+
 // example are the arguments that name all manifests of examples/render.
 var example = []string{"-f", "../examples/render/guest.yaml", "-f", "../examples/render/claim.yaml", "-f", "../examples/render/kubevirt.yaml"}
 
@@ -59,7 +65,7 @@ var example = []string{"-f", "../examples/render/guest.yaml", "-f", "../examples
 func TestRender(t *testing.T) {
 	program := build(t)
 	for name, tt := range map[string]struct {
-		args  []string // "example" stands for the manifests of examples/render
+		args  []string // "example" stands for the manifests of examples/render, "machine" for those of its VirtualMachine
 		stdin string
 		code  int
 		out   []string // what stdout contains; nothing means that it is empty
@@ -77,6 +83,19 @@ func TestRender(t *testing.T) {
 		"raw":                                    {args: []string{"launcher", "-f", "-", "--image", "mine", "--raw"}, stdin: bareGuest, out: []string{"runAsUser: 107\n"}},
 		"no image":                               {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, out: []string{"image: " + configfile.DefaultLauncherImage + "\n"}},
 		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 107\n"}},
+
+		"a VirtualMachine": {args: []string{"launcher", "machine"}, out: []string{"name: virt-launcher-shop-", "app: shop\n", "memory: 4392Mi", "claimName: shop-root\n", "devicePath: /dev/root\n"}},
+		"a VirtualMachine and its instance type in two files": {args: []string{"launcher", "-f", "-", "-f", "../examples/render/machine.yaml"}, stdin: machine, code: 1,
+			err: "refdaemon: ../examples/render/machine.yaml: document 1 (line 2): VirtualMachine default/shop: kind: is a second VirtualMachine in addition to VirtualMachine default/vm of standard input: document 1 (line 1); render with one at a time\n"},
+		"a VirtualMachine without its instance type": {args: []string{"launcher", "-f", "-"}, stdin: machine, code: 1,
+			err: "refdaemon: standard input: document 1 (line 1): VirtualMachine default/vm: spec.instancetype: VirtualMachineClusterInstancetype it not found; add its manifest with -f, or correct spec.instancetype\n"},
+		"a VirtualMachine with an impossible guest": {args: []string{"launcher", "-f", "-"}, stdin: strings.NewReplacer("instancetype: {name: it}, ", "", "spec: {domain", "spec: {hostname: A_B, domain").Replace(machine), code: 1,
+			err: "refdaemon: render VirtualMachineInstance default/vm: stage validate: spec.hostname: \"A_B\": "},
+		"a VirtualMachine with a misspelled field": {args: []string{"launcher", "-f", "-"}, stdin: strings.Replace(machine, "domain", "domian", 1), code: 1,
+			err: "refdaemon: standard input: document 1 (line 1): VirtualMachine vm: spec.template.spec.domian: is not a field of VirtualMachine; correct its name (case-sensitive) or its position, or remove it\n"},
+		"explain a value of an instance type": {args: []string{"launcher", "machine", "--explain", "spec.containers[compute].resources.requests[memory]"}, out: []string{"= \"4392Mi\"\n  stage resources, from spec.domain.memory.guest\n",
+			"\n  spec.domain.memory.guest: instance type VirtualMachineInstancetype default/medium\n  spec.domain.cpu: instance type VirtualMachineInstancetype default/medium (cores, sockets, threads); a default of new VirtualMachineInstances (maxSockets, model)\n"}},
+		"explain a value of the template": {args: []string{"launcher", "machine", "--explain", "spec.volumes[root]"}, out: []string{"\n  stage volumes, from spec.volumes[0]\n  spec.volumes[0]: the template of VirtualMachine default/shop\n"}},
 
 		"no kind":              {code: 2, err: "refdaemon: render: specify one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; got 0; see refdaemon render -h\n"},
 		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: specify one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; got 2; see refdaemon render -h\n"},
@@ -199,9 +218,12 @@ func execute(t *testing.T, program, stdin string, args []string) (out, stderr st
 	t.Helper()
 	all := []string{"render"}
 	for _, arg := range args {
-		if arg == "example" {
+		switch arg {
+		case "example":
 			all = append(all, example...)
-		} else {
+		case "machine":
+			all = append(all, machineFile...)
+		default:
 			all = append(all, arg)
 		}
 	}

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"crypto/sha1"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,15 +27,21 @@ func (d defaults) complete() {
 		annotate(&vm.ObjectMeta, v1.ControllerAPIStorageVersionObservedAnnotation, v1.ApiStorageVersion)
 	}
 	if vm.Spec.Template == nil {
-		d.fail(reasonFailedCreate, "spec.template: missing virtual machine template")
+		d.fail(reasonFailedCreate, errNoTemplate.Error())
 		return
 	}
-	domain := &vm.Spec.Template.Spec.Domain
-	if domain.Firmware == nil {
-		domain.Firmware = &v1.Firmware{}
+	identify(&vm.Spec.Template.Spec, vm.Name)
+}
+
+var errNoTemplate = errors.New("spec.template: missing virtual machine template")
+
+// identify sets the firmware UUID of a VM that has none.
+func identify(spec *v1.VirtualMachineInstanceSpec, vm string) {
+	if spec.Domain.Firmware == nil {
+		spec.Domain.Firmware = &v1.Firmware{}
 	}
-	if domain.Firmware.UUID == "" {
-		domain.Firmware.UUID = legacyUUID(vm.Name)
+	if spec.Domain.Firmware.UUID == "" {
+		spec.Domain.Firmware.UUID = legacyUUID(vm)
 	}
 }
 

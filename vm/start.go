@@ -22,7 +22,7 @@ func (d startStop) start() {
 		return
 	}
 	dropCondition(d.plan.VM, v1.VirtualMachineRestartRequired)
-	vmi, err := d.newVMI()
+	vmi, err := NewVMI(d.VM, d.definitions, d.Config.Cluster)
 	if err != nil {
 		d.fail(reasonFailedCreate, "Failure while starting VMI: "+err.Error())
 		d.warnOnce(reasonFailedCreate, "Error creating virtual machine instance: "+err.Error())
@@ -78,30 +78,40 @@ func (d startStop) storeRevision() error {
 	return nil
 }
 
-// newVMI returns the VMI made from the template.
-func (d startStop) newVMI() (*v1.VirtualMachineInstance, error) {
-	template := d.VM.Spec.Template.DeepCopy()
+// NewVMI returns the VMI that a VM is started with: its template with the firmware UUID of the VM, the default devices, the
+// instance type and the preference. A conflict of the template with the instance type is an error wrapping
+// *[instancetype.Conflicts].
+func NewVMI(vm *v1.VirtualMachine, d instancetype.Definitions, c instancetype.Cluster) (*v1.VirtualMachineInstance, error) {
+	strategy, err := vm.RunStrategy()
+	if err != nil {
+		return nil, err
+	}
+	if vm.Spec.Template == nil {
+		return nil, errNoTemplate
+	}
+	template := vm.Spec.Template.DeepCopy()
+	identify(&template.Spec, vm.Name)
 	vmi := &v1.VirtualMachineInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.VM.Namespace, Name: d.VM.Name, Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
+		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: vm.Name, Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
 			Finalizers:      append(template.ObjectMeta.Finalizers, v1.VirtualMachineControllerFinalizer),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d.VM, v1.VirtualMachineGroupVersionKind)}},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)}},
 		Spec: template.Spec,
 	}
 	slices.Sort(vmi.Finalizers)
 	vmi.Finalizers = slices.Compact(vmi.Finalizers)
-	vmi.Status.VirtualMachineRevisionName = startRevisions{vm: d.VM}.current()
-	annotate(&vmi.ObjectMeta, v1.VirtualMachineGenerationAnnotation, fmt.Sprint(d.VM.Generation))
-	if d.strategy == v1.RunStrategyWaitAsReceiver {
+	vmi.Status.VirtualMachineRevisionName = startRevisions{vm: vm}.current()
+	annotate(&vmi.ObjectMeta, v1.VirtualMachineGenerationAnnotation, fmt.Sprint(vm.Generation))
+	if strategy == v1.RunStrategyWaitAsReceiver {
 		annotate(&vmi.ObjectMeta, v1.CreateMigrationTarget, "true")
 	}
-	if d.requests.startPaused() {
+	if stateChanges(vm.Status.StateChangeRequests).startPaused() {
 		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	}
-	dropEndedDump(&vmi.Spec, d.VM.Status.MemoryDumpRequest)
-	if err := instancetype.Complete(&vmi.Spec, d.definitions, d.Config.Cluster); err != nil {
+	dropEndedDump(&vmi.Spec, vm.Status.MemoryDumpRequest)
+	if err := instancetype.Complete(&vmi.Spec, d, c); err != nil {
 		return nil, err
 	}
-	if err := instancetype.ToVMI(d.VM, vmi, d.definitions); err != nil {
+	if err := instancetype.ToVMI(vm, vmi, d); err != nil {
 		return nil, fmt.Errorf("Failed to apply instancetype: %w", err) //nolint:staticcheck // KubeVirt's words
 	}
 	return vmi, nil

@@ -47,7 +47,7 @@ var edges = map[string][]string{
 
 	"template/render":  {"vmi/validate"},
 	"template":         {"template/render", "vmi/validate"},
-	"template/offline": {"template", "template/render", "vmi/admit"},
+	"template/offline": {"template", "template/render", "vm", "vm/admit", "vm/instancetype", "vmi/admit"},
 	"vmi":              {"handoff", "internal/vmistatus", "internal/volumeclaim", "vmi/validate"},
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
@@ -91,7 +91,7 @@ var edges = map[string][]string{
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"vm/vmctrl": {
-		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
+		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
@@ -128,7 +128,7 @@ var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.
 var pure = map[string][]string{
 	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
 	"internal/vmidefaults": {}, "internal/volumeclaim": {}, "vmi/validate": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"}, "template/render": {"kubevirt.io/containerized-data-importer-api"},
-	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
+	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json", "kubevirt.io/containerized-data-importer-api"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
 	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {}, "vm/admit": {"kubevirt.io/containerized-data-importer-api"},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},

@@ -16,9 +16,8 @@ import (
 
 // forReaders are exported names without a user, each with the reason why it is exported.
 var forReaders = map[string]string{
-	"vm/instancetype.Outdated":                   "for a controller of VirtualMachines, which is not there yet",
-	"vm/instancetype.ReasonFailedCreate":         "for the events of the same controller",
-	"vm/instancetype.ReasonFailedFindPreference": "for the events of the same controller",
+	"vm/instancetype.Outdated":           "for a controller of VirtualMachines, which is not there yet",
+	"vm/instancetype.ReasonFailedCreate": "for the events of the same controller",
 }
 
 // foreign are methods of interfaces of other modules, which their callers name.

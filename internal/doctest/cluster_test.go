@@ -40,6 +40,10 @@ func mentioned() []client.Object {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
 		guest("default"), guest("shop"),
+		&v1.VirtualMachine{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+			Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyHalted), Template: &v1.VirtualMachineInstanceTemplateSpec{}},
+		},
 		&v1.VirtualMachineInstanceMigration{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 			Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: "web"},

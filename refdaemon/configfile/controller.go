@@ -171,10 +171,10 @@ func (c *ControllerConfiguration) Options() []Option {
 }
 
 // Observed returns the options that observers of a controller need as well: the access
-// to the cluster, and the settings that decide about VMIs and migrations.
+// to the cluster, and the settings that decide about VirtualMachines, VMIs and migrations.
 func (c *ControllerConfiguration) Observed() []Option {
 	return append(selectOptions(c.Options(), "kubeconfig", "launcher-image", "sidecar-shim-image", "node-silent-after",
-		"additional-launcher-labels-sync", "additional-launcher-annotations-sync"), selectOptions(c.Migrations.options(),
+		"additional-launcher-labels-sync", "additional-launcher-annotations-sync", "virtual-machines"), selectOptions(c.Migrations.options(),
 		"migrations-inbound-per-node", "migrations-lent", "migrations-bandwidth-per-node", "migrations-age-after", "migrations-unfair",
 		"migrations-namespace-weights", "migrations-pending-timeout", "migrations-await-nodes", "migrations-cooldown", "migrations-abort-backups")...)
 }

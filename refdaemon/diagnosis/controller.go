@@ -123,7 +123,7 @@ func (c Controller) text(b *strings.Builder, next bool) {
 	}
 	for _, w := range c.Unseen {
 		writeLine(b, "Controller", "waiting for its cache to observe: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
-		writeLine(b, "", "until then it creates and deletes nothing for the VMI; after 30 seconds it reads live instead")
+		writeLine(b, "", "until then it creates and deletes nothing for the object; after 30 seconds it reads live instead")
 	}
 	for _, s := range c.Settings {
 		writeLine(b, "Controller", "runs with --%s=%q, this diagnosis with %q: its decisions differ from the above", s.Flag, s.Controller, s.Here)

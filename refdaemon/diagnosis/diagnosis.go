@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis explains the state of a VMI, a migration and a node: what it waits for, what blocks
+// Package diagnosis explains the state of a VirtualMachine, a VMI, a migration and a node: what it waits for, what blocks
 // it, why, and the remedy. The decisions are those of the controllers' own code, run on a live cluster or
 // on a dump of one.
 //
@@ -30,6 +30,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -37,8 +38,10 @@ import (
 // ErrUnknown means that no object of the name exists.
 var ErrUnknown = errors.New("not found")
 
-// Cluster is the cluster to diagnose. All fields but Settings and Ask are required.
+// Cluster is the cluster to diagnose. All fields but Machines, Settings and Ask are required.
 type Cluster struct {
+	// Machines decides about VirtualMachines, which it only observes; nil if they are left to another controller.
+	Machines *vmctrl.Reconciler
 	// Guests and Migrations decide; both only observe.
 	Guests     *vmictrl.Reconciler
 	Migrations *migrationctrl.Reconciler

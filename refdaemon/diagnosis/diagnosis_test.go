@@ -38,6 +38,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/dump"
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
@@ -51,7 +52,7 @@ var (
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(vmictrl.AddToScheme(s), migrationsv1.AddToScheme(s)); err != nil {
+	if err := errors.Join(vmictrl.AddToScheme(s), vmctrl.AddToScheme(s), migrationsv1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -82,10 +83,11 @@ func clusterOf(t *testing.T, d *dump.Dump) *diagnosis.Cluster {
 		Client: d.Client(), APIReader: d, LauncherImage: "launcher:1", Clock: clock,
 		Admission: queue.NewAdmission(migration.Config{}.WithDefaults().Limits, queue.Options{}),
 	}
-	if err := errors.Join(guests.Observe(t.Context(), d), moves.Observe(t.Context(), d)); err != nil {
+	machines := &vmctrl.Reconciler{Client: d.Client(), APIReader: d, Clock: clock}
+	if err := errors.Join(guests.Observe(t.Context(), d), moves.Observe(t.Context(), d), machines.Observe(t.Context(), d)); err != nil {
 		t.Fatal(err)
 	}
-	return &diagnosis.Cluster{Guests: guests, Migrations: moves, Reader: d, Now: now, SilentAfter: vmi.DefaultSilentAfter}
+	return &diagnosis.Cluster{Machines: machines, Guests: guests, Migrations: moves, Reader: d, Now: now, SilentAfter: vmi.DefaultSilentAfter}
 }
 
 func nodeObject(name string, change ...func(*corev1.Node)) *corev1.Node {

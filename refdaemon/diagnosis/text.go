@@ -10,19 +10,106 @@ import (
 	"time"
 )
 
+// String returns the diagnosis as text for operators: a tree of VM, VMI, Pod and migrations.
+func (m *Machine) String() string {
+	var b strings.Builder
+	writeLine(&b, "VM", "%s/%s", m.Namespace, m.Name)
+	writeLine(&b, "Status", "%s", cmp.Or(string(m.Status), "(new)"))
+	if m.Becomes != "" {
+		writeLine(&b, "", "becomes %s in the next pass", m.Becomes)
+	}
+	writeLine(&b, "Run strategy", "%s", cmp.Or(string(m.Strategy), "contradictory"))
+	for _, line := range []struct{ label, text string }{{"Instance type", m.Instancetype}, {"Preference", m.Preference}} {
+		if line.text != "" {
+			writeLine(&b, line.label, "%s", line.text)
+		}
+	}
+	if m.Failures > 0 {
+		writeLine(&b, "Failures", "%d VMIs in a row have failed before they ran%s", m.Failures, m.retry())
+	}
+	for _, r := range m.Requests {
+		writeLine(&b, "Request", "%s", r)
+	}
+	for _, s := range m.Next {
+		writeLine(&b, "Next write", "%s %s: %s", s.Verb, s.Name, s.Why)
+	}
+	writeLine(&b, "Turn", "%s", m.Turn.text())
+	if len(m.Findings) == 0 {
+		writeLine(&b, "Findings", "none")
+	}
+	for i := range m.Findings {
+		b.WriteString(m.Findings[i].TextAt(m.At))
+	}
+	m.guest(&b)
+	m.Controller.text(&b, len(m.Next) > 0)
+	return b.String()
+}
+
+// guest writes the diagnosis of the VMI, one level deeper.
+func (m *Machine) guest(b *strings.Builder) {
+	if m.Guest == nil {
+		writeLine(b, "VMI", "none")
+		return
+	}
+	writeLine(b, "VMI", "%s, and below it its Pod and migrations", cmp.Or(string(m.Guest.Phase), "(new)"))
+	var below strings.Builder
+	m.Guest.text(&below)
+	if m.Guest.Controller.Asked {
+		m.Guest.Controller.text(&below, len(m.Guest.Next) > 0)
+	}
+	for line := range strings.Lines(below.String()) {
+		b.WriteString("  " + line)
+	}
+}
+
+func (m *Machine) retry() string {
+	if m.RetryAt == nil {
+		return ""
+	}
+	if left := m.RetryAt.Sub(m.At).Round(time.Second); left > 0 {
+		return fmt.Sprintf("; the next start is at %s (in %s)", m.RetryAt.UTC().Format(time.RFC3339), left)
+	}
+	return "; the back-off ended at " + m.RetryAt.UTC().Format(time.RFC3339)
+}
+
+// Write writes the diagnosis as text for operators.
+func (m *Machine) Write(w io.Writer) error {
+	_, err := io.WriteString(w, m.String())
+	return err
+}
+
+func (t *Turn) text() string {
+	if t == nil {
+		return "nobody: nothing is waited for"
+	}
+	text := string(t.Responsible)
+	if t.Object != "" {
+		text += ", for " + t.Object
+	}
+	if t.Until != "" {
+		text += ", until " + t.Until
+	}
+	return text
+}
+
 // String returns the diagnosis as text for operators.
 func (g *Guest) String() string {
 	var b strings.Builder
-	b.WriteString(g.Diagnosis.String())
-	for _, m := range g.Migrations {
-		writeLine(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
-		writeLine(&b, "", "waits for %s: %s", m.Responsible, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
-		if m.Unblock != "" {
-			writeLine(&b, "", "continues when %s", m.Unblock)
-		}
-	}
+	g.text(&b)
 	g.Controller.text(&b, len(g.Next) > 0)
 	return b.String()
+}
+
+// text writes all but the view of the controller.
+func (g *Guest) text(b *strings.Builder) {
+	b.WriteString(g.Diagnosis.String())
+	for _, m := range g.Migrations {
+		writeLine(b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
+		writeLine(b, "", "waits for %s: %s", m.Responsible, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
+		if m.Unblock != "" {
+			writeLine(b, "", "continues when %s", m.Unblock)
+		}
+	}
 }
 
 // Write writes the diagnosis as text for operators.

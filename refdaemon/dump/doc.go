@@ -14,17 +14,19 @@
 //
 // # Content
 //
+// VirtualMachines with their ControllerRevisions, instance types and preferences,
 // VirtualMachineInstances, their migrations, migration policies, KubeVirt's configuration, Pods,
 // Nodes, Namespaces, PersistentVolumeClaims, ResourceQuotas, StorageClasses; of CDI, where the
 // cluster has it, DataVolumes, StorageProfiles and the file system overhead; the metadata of
-// VirtualMachines, and of the ConfigMaps and NetworkAttachmentDefinitions that VMIs name. The kinds
+// the ConfigMaps and NetworkAttachmentDefinitions that VMIs name. The kinds
 // are listed one after the other, referring kinds before the kinds that they refer to.
 //
 // A file never holds Secrets or the data of ConfigMaps, which are not read at all, nor
 //
 //   - user data and network data of cloud-init, arguments of kernels, commands and headers of probes
 //   - environment, commands, arguments, probes and hooks of containers, attributes of CSI volumes
-//   - the specs of DataVolumes and CDI, with the sources of imports; parameters of StorageClasses
+//   - the same in the templates of VirtualMachines and in the ControllerRevisions that hold them; other ControllerRevisions
+//   - the specs of DataVolumes, of their templates and of CDI, with the sources of imports; parameters of StorageClasses
 //   - values of annotations that this module does not read: tokens of CDI, Ignition, kubectl's copies
 //   - users, passwords and queries in anything that looks like a URL
 //   - managed fields, and the images of nodes

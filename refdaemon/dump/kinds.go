@@ -3,31 +3,51 @@
 package dump
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypeapi "kubevirt.io/api/instancetype"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
 // source is a kind that is listed.
 type source struct {
 	schema.GroupVersionKind
-	// metadata is true if only the metadata is read.
-	metadata bool
 	// global is true if objects have no namespace.
 	global bool
+	// keep reports whether an object is kept; nil keeps all.
+	keep func(client.Object) bool
+}
+
+var revisionKind = appsv1.SchemeGroupVersion.WithKind(instancetype.KindRevision)
+
+// ofMachine reports whether a ControllerRevision is one of a VirtualMachine, or holds an instance type or a preference:
+// those of DaemonSets and StatefulSets hold Pod templates, which are not even kept.
+func ofMachine(o client.Object) bool {
+	c := metav1.GetControllerOf(o)
+	return c != nil && c.Kind == v1.VirtualMachineGroupVersionKind.Kind || o.GetLabels()[instancetypeapi.ControllerRevisionObjectKindLabel] != ""
 }
 
 // sources are all listed kinds, in this order: referring kinds first, so that objects created
 // meanwhile are not missing for objects that refer to them.
 var sources = []source{
 	{GroupVersionKind: v1.VirtualMachineInstanceMigrationGroupVersionKind},
+	{GroupVersionKind: v1.VirtualMachineGroupVersionKind},
 	{GroupVersionKind: v1.VirtualMachineInstanceGroupVersionKind},
-	{GroupVersionKind: v1.VirtualMachineGroupVersionKind, metadata: true},
+	{GroupVersionKind: revisionKind, keep: ofMachine},
+	{GroupVersionKind: instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindInstancetype)},
+	{GroupVersionKind: instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindClusterInstancetype), global: true},
+	{GroupVersionKind: instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindPreference)},
+	{GroupVersionKind: instancetypev1.SchemeGroupVersion.WithKind(instancetype.KindClusterPreference), global: true},
 	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod")},
 	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")},
 	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("DataVolume")},

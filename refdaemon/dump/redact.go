@@ -59,7 +59,7 @@ func (r *redactor) redacted(o client.Object) client.Object {
 	o.SetManagedFields(nil)
 	switch o := o.(type) {
 	case *v1.VirtualMachineInstance:
-		r.guest(o)
+		r.guest(&o.Spec)
 	case *corev1.Pod:
 		r.pod(o)
 	case *corev1.Node:
@@ -75,6 +75,8 @@ func (r *redactor) redacted(o client.Object) client.Object {
 		o.Spec, o.Status = cdiv1.CDISpec{}, cdiv1.CDIStatus{}
 	case *cdiv1.CDIConfig:
 		o.Spec, o.Status = cdiv1.CDIConfigSpec{}, cdiv1.CDIConfigStatus{FilesystemOverhead: o.Status.FilesystemOverhead}
+	default:
+		r.ofMachine(o)
 	}
 	return o
 }
@@ -94,9 +96,21 @@ var keptAll = map[string]bool{"cdi.kubevirt.io/storage.contentType": true}
 // hookSidecars is the annotation with a VMI's hooks, which are redacted one by one.
 const hookSidecars = "hooks.kubevirt.io/hookSidecars"
 
+// annotated has annotations.
+type annotated interface {
+	GetAnnotations() map[string]string
+	SetAnnotations(map[string]string)
+}
+
 // annotations keeps the values of annotations that decisions depend on.
-func (r *redactor) annotations(o client.Object) {
+func (r *redactor) annotations(o annotated) {
 	all := o.GetAnnotations()
+	r.keep(all)
+	o.SetAnnotations(all)
+}
+
+// keep marks the values of other annotations.
+func (r *redactor) keep(all map[string]string) {
 	for key, value := range all {
 		switch {
 		case key == hookSidecars:
@@ -105,7 +119,6 @@ func (r *redactor) annotations(o client.Object) {
 			all[key] = r.mark(value)
 		}
 	}
-	o.SetAnnotations(all)
 }
 
 func keeps(key string) bool {
@@ -148,9 +161,9 @@ func (r *redactor) hooks(text string) string {
 	return string(kept)
 }
 
-func (r *redactor) guest(g *v1.VirtualMachineInstance) {
-	for i := range g.Spec.Volumes {
-		v := &g.Spec.Volumes[i].VolumeSource
+func (r *redactor) guest(g *v1.VirtualMachineInstanceSpec) {
+	for i := range g.Volumes {
+		v := &g.Volumes[i].VolumeSource
 		if c := v.CloudInitNoCloud; c != nil {
 			r.cloudInit(&c.UserData, &c.UserDataBase64, &c.NetworkData, &c.NetworkDataBase64)
 		}
@@ -158,10 +171,10 @@ func (r *redactor) guest(g *v1.VirtualMachineInstance) {
 			r.cloudInit(&c.UserData, &c.UserDataBase64, &c.NetworkData, &c.NetworkDataBase64)
 		}
 	}
-	if f := g.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
+	if f := g.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		f.KernelBoot.KernelArgs = r.mark(f.KernelBoot.KernelArgs)
 	}
-	for _, p := range []*v1.Probe{g.Spec.LivenessProbe, g.Spec.ReadinessProbe} {
+	for _, p := range []*v1.Probe{g.LivenessProbe, g.ReadinessProbe} {
 		if p == nil {
 			continue
 		}

@@ -4,18 +4,25 @@ package dump_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/refdaemon/dump"
+	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
 // secret is in every place where there may be one.
@@ -26,6 +33,40 @@ func probe() *v1.Probe {
 		Exec:    &corev1.ExecAction{Command: []string{"login", secret}},
 		HTTPGet: &corev1.HTTPGetAction{HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: secret}}},
 	}}
+}
+
+func sensitiveSpec() (spec v1.VirtualMachineInstanceSpec) {
+	spec.Volumes = []v1.Volume{
+		{Name: "a", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{
+			UserData: secret, UserDataBase64: secret, NetworkData: secret, NetworkDataBase64: secret, UserDataSecretRef: &corev1.LocalObjectReference{Name: "kept"},
+		}}},
+		{Name: "b", VolumeSource: v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{
+			UserData: secret, UserDataBase64: secret, NetworkData: secret, NetworkDataBase64: secret,
+		}}},
+	}
+	spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{KernelArgs: "token=" + secret}}
+	spec.LivenessProbe, spec.ReadinessProbe = probe(), probe()
+	return spec
+}
+
+// machine is a VM with secrets in its templates.
+func machine(meta metav1.ObjectMeta) *v1.VirtualMachine {
+	m := &v1.VirtualMachine{ObjectMeta: meta}
+	m.UID, m.Spec.Template = "vm", &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: meta, Spec: sensitiveSpec()}
+	m.Spec.DataVolumeTemplates = []v1.DataVolumeTemplateSpec{{ObjectMeta: meta, Spec: cdiv1.DataVolumeSpec{
+		Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://" + secret, ExtraHeaders: []string{secret}}}}}}
+	return m
+}
+
+// revision is a ControllerRevision of an owner.
+func revision(meta metav1.ObjectMeta, kind string, labels map[string]string, data any) *appsv1.ControllerRevision {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		panic(err)
+	}
+	meta.Labels = labels
+	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "x/v1", Kind: kind, Name: "vm", UID: "vm", Controller: new(true)}}
+	return &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: raw}}
 }
 
 func sensitive() []client.Object {
@@ -48,17 +89,8 @@ func sensitive() []client.Object {
 		o.Namespace = ""
 		return o
 	}
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: meta("guest")}
-	vmi.Spec.Volumes = []v1.Volume{
-		{Name: "a", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{
-			UserData: secret, UserDataBase64: secret, NetworkData: secret, NetworkDataBase64: secret, UserDataSecretRef: &corev1.LocalObjectReference{Name: "kept"},
-		}}},
-		{Name: "b", VolumeSource: v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{
-			UserData: secret, UserDataBase64: secret, NetworkData: secret, NetworkDataBase64: secret,
-		}}},
-	}
-	vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{KernelArgs: "token=" + secret}}
-	vmi.Spec.LivenessProbe, vmi.Spec.ReadinessProbe = probe(), probe()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: meta("guest"), Spec: sensitiveSpec()}
+
 	container := corev1.Container{
 		Name: "compute", Image: "kept", Command: []string{secret}, Args: []string{secret}, Env: []corev1.EnvVar{{Name: "STANDALONE_VMI", Value: secret}},
 		LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{secret}}}},
@@ -80,8 +112,20 @@ func sensitive() []client.Object {
 	config.Status.ImportProxy = &cdiv1.ImportProxy{HTTPProxy: &proxy}
 	kv := &v1.KubeVirt{ObjectMeta: meta("kubevirt")}
 	kv.Spec.CustomizeComponents.Patches = []v1.CustomizeComponentsPatch{{Patch: secret}}
+	vm := machine(meta("vm"))
+	started := map[string]any{"spec": vm.Spec}
+	of := map[string]string{"instancetype.kubevirt.io/object-kind": "VirtualMachineInstancetype", "instancetype.kubevirt.io/object-name": "stored"}
+	medium := &instancetypev1.VirtualMachineInstancetype{ObjectMeta: meta("medium"), Spec: instancetypev1.VirtualMachineInstancetypeSpec{
+		Annotations: map[string]string{"example.com/a": secret}, CPU: instancetypev1.CPUInstancetype{Guest: 7}}}
+	stored := medium.DeepCopy()
+	stored.TypeMeta = metav1.TypeMeta{APIVersion: "instancetype.kubevirt.io/v1beta1", Kind: "VirtualMachineInstancetype"}
 	return []client.Object{
-		vmi, pod, dv, config, kv, &v1.VirtualMachine{ObjectMeta: meta("vm")}, &corev1.Node{ObjectMeta: global("node")},
+		vmi, pod, dv, config, kv, vm, medium, &instancetypev1.VirtualMachineClusterInstancetype{ObjectMeta: global("large"), Spec: medium.Spec},
+		&instancetypev1.VirtualMachinePreference{ObjectMeta: meta("linux"), Spec: instancetypev1.VirtualMachinePreferenceSpec{Annotations: map[string]string{"example.com/a": secret}}},
+		&instancetypev1.VirtualMachineClusterPreference{ObjectMeta: global("linux"), Spec: instancetypev1.VirtualMachinePreferenceSpec{Annotations: map[string]string{"example.com/a": secret}}},
+		revision(meta("started"), "VirtualMachine", nil, started), revision(meta("other"), "VirtualMachine", nil, map[string]any{"data": secret}),
+		revision(meta("stored"), "VirtualMachine", of, stored), revision(meta("old"), "VirtualMachine", of, map[string]any{"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": []byte(`{"cpu":{"guest":9},"annotations":{"a":"` + secret + `"}}`)}),
+		revision(meta("unreadable"), "VirtualMachine", of, map[string]any{"apiVersion": "v9", "spec": secret}), revision(meta("daemons"), "DaemonSet", nil, started), &corev1.Node{ObjectMeta: global("node")},
 		&corev1.PersistentVolumeClaim{ObjectMeta: meta("claim")}, &corev1.Namespace{ObjectMeta: global("ns")},
 		&corev1.ResourceQuota{ObjectMeta: meta("quota")}, &v1.VirtualMachineInstanceMigration{ObjectMeta: meta("migration")},
 		&cdiv1.CDI{ObjectMeta: global("cdi"), Spec: cdiv1.CDISpec{CloneStrategyOverride: nil}},
@@ -104,6 +148,9 @@ func TestRedact_NoSecrets(t *testing.T) {
 		if i := strings.Index(line, secret); i >= 0 {
 			t.Errorf("the dump holds a secret: …%s…", line[max(0, i-80):min(len(line), i+40)])
 		}
+		if strings.Contains(line, `"name":"daemons"`) {
+			t.Error("it has the Pods of a DaemonSet")
+		}
 		if strings.Contains(line, `"kind":"Secret"`) {
 			t.Error("it has Secrets")
 		}
@@ -119,6 +166,31 @@ func TestRedact_NoSecrets(t *testing.T) {
 	live := &v1.VirtualMachineInstance{}
 	if err := d.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "guest"}, live); err != nil || live.Spec.Volumes[0].CloudInitNoCloud.UserData != secret {
 		t.Errorf("writing a file has changed what was taken: %v, error %v", live.Spec.Volumes, err)
+	}
+}
+
+// What a VM was started with stays comparable with it, and what a revision holds can be decoded.
+func TestRedact_RevisionsStayUsable(t *testing.T) {
+	d := again(t, take(t, cluster(t, nil, sensitive()...)))
+	m, rev := &v1.VirtualMachine{}, &appsv1.ControllerRevision{}
+	if err := errors.Join(d.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "vm"}, m), d.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "started"}, rev)); err != nil {
+		t.Fatal(err)
+	}
+	var started struct{ Spec v1.VirtualMachineSpec }
+	if err := json.Unmarshal(rev.Data.Raw, &started); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m.Spec, started.Spec); diff != "" {
+		t.Errorf("VM and the spec that it was started with differ (-VM +revision):\n%s", diff)
+	}
+	for name, want := range map[string]uint32{"stored": 7, "old": 9} {
+		if err := d.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, rev); err != nil {
+			t.Fatal(err)
+		}
+		o, err := instancetype.Decode(rev)
+		if it, is := o.(*instancetypev1.VirtualMachineInstancetype); err != nil || !is || it.Spec.CPU.Guest != want {
+			t.Errorf("%s holds %v, error %v", name, o, err)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
@@ -70,7 +69,7 @@ func Take(ctx context.Context, c Cluster) (*Dump, error) {
 // take lists the objects of one kind.
 func (d *Dump) take(ctx context.Context, of source) error {
 	k := kindOf(of.GroupVersionKind)
-	k.Metadata, k.Global = of.metadata, of.global
+	k.Global = of.global
 	s := newShelf(k)
 	d.shelves[of.GroupVersionKind] = s
 	next := ""
@@ -96,7 +95,9 @@ func (d *Dump) take(ctx context.Context, of source) error {
 				return fmt.Errorf("%T is no object", o)
 			}
 			object.SetManagedFields(nil)
-			s.put(object)
+			if of.keep == nil || of.keep(object) {
+				s.put(object)
+			}
 			return nil
 		}); err != nil {
 			return err
@@ -111,11 +112,6 @@ func (d *Dump) take(ctx context.Context, of source) error {
 func (d *Dump) emptyList(of source) (client.ObjectList, error) {
 	gvk := of.GroupVersionKind
 	gvk.Kind += "List"
-	if of.metadata {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(gvk)
-		return list, nil
-	}
 	o, err := d.scheme.New(gvk)
 	if err != nil {
 		return nil, err

@@ -37,10 +37,14 @@ type Kind string
 
 // The kinds.
 const (
+	Machine   Kind = "vm"
 	Guest     Kind = "vmi"
 	Migration Kind = "migration"
 	Node      Kind = "node"
 )
+
+// names are the kinds of the API.
+var names = map[Kind]string{Machine: "VirtualMachine", Guest: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}
 
 // Question identifies the object to report.
 type Question struct {
@@ -131,12 +135,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (q Question) validate() error {
 	switch {
-	case q.Kind != Guest && q.Kind != Migration && q.Kind != Node:
-		return fmt.Errorf("unknown kind %q; use one of %s, %s, %s", q.Kind, Guest, Migration, Node)
+	case names[q.Kind] == "":
+		return fmt.Errorf("unknown kind %q; use one of %s, %s, %s, %s", q.Kind, Machine, Guest, Migration, Node)
 	case q.Name == "":
 		return errors.New("name is required")
 	case (q.Kind == Node) != (q.Namespace == ""):
-		return errors.New("a namespace is required for VMIs and migrations, and forbidden for nodes")
+		return errors.New("a namespace is required for VirtualMachines, VMIs and migrations, and forbidden for nodes")
 	}
 	return nil
 }
@@ -151,6 +155,8 @@ func Versions(ctx context.Context, c client.Reader, q Question) ([]Object, error
 		return versions(ctx, c, q, o)
 	case Migration:
 		return versions(ctx, c, q, &v1.VirtualMachineInstanceMigration{})
+	case Machine:
+		return versions(ctx, c, q, &v1.VirtualMachine{})
 	}
 	g := &v1.VirtualMachineInstance{}
 	all, err := versions(ctx, c, q, g)
@@ -174,8 +180,7 @@ func versions(ctx context.Context, c client.Reader, q Question, o client.Object)
 	case err != nil:
 		return nil, fmt.Errorf("read %s %s: %w", q.Kind, strings.TrimPrefix(q.String(), "/"), err)
 	}
-	kind := map[Kind]string{Guest: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}[q.Kind]
-	return []Object{object(kind, o)}, nil
+	return []Object{object(names[q.Kind], o)}, nil
 }
 
 func object(kind string, o client.Object) Object {

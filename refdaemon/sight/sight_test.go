@@ -45,7 +45,7 @@ func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 	pod.Labels = map[string]string{v1.CreatedByLabel: "uid-guest"}
 	objects := []client.Object{
 		&v1.VirtualMachineInstance{ObjectMeta: meta("ns", "guest", "7")}, pod, &corev1.Pod{ObjectMeta: meta("ns", "other", "9")},
-		&v1.VirtualMachineInstanceMigration{ObjectMeta: meta("ns", "move", "5")}, &corev1.Node{ObjectMeta: meta("", "node", "3")},
+		&v1.VirtualMachineInstanceMigration{ObjectMeta: meta("ns", "move", "5")}, &corev1.Node{ObjectMeta: meta("", "node", "3")}, &v1.VirtualMachine{ObjectMeta: meta("ns", "machine", "6")},
 	}
 	h := &sight.Handler{
 		Cache: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build(), Elected: elected, Clock: clocktesting.NewFakePassiveClock(at),
@@ -85,6 +85,8 @@ func TestHandler_Answers(t *testing.T) {
 	}{
 		"a guest and its Pods": {guest, "", sight.Sight{At: at, Leads: true, Settings: settings, Unseen: []sight.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []sight.Object{
 			{Kind: "VirtualMachineInstance", Name: "ns/guest", ResourceVersion: "7"}, {Kind: "Pod", Name: "ns/pod", ResourceVersion: "8"}}}},
+		"a VM": {sight.Question{Kind: sight.Machine, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "machine"}}, "/metrics",
+			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "VirtualMachine", Name: "ns/machine", ResourceVersion: "6"}}}},
 		"a migration": {sight.Question{Kind: sight.Migration, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "move"}}, "/metrics",
 			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
 		"a node": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "node"}}, "/",
@@ -124,7 +126,7 @@ func TestHandler_InvalidRequests(t *testing.T) {
 		"no rights":          {s.URL, "", guest, "401 Unauthorized: who is it?"},
 		"another path":       {s.URL + "/x", "token", guest, "404"},
 		"no controller":      {s.URL + "/odd", "token", guest, "returned an invalid answer"},
-		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `unknown kind "pod"; use one of vmi`},
+		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `unknown kind "pod"; use one of vm, vmi`},
 		"no name":            {s.URL, "token", ask(sight.Guest, "ns", ""), "name is required"},
 		"no namespace":       {s.URL, "token", ask(sight.Guest, "", "guest"), "a namespace is required"},
 		"a node's namespace": {s.URL, "token", ask(sight.Node, "ns", "node"), "forbidden for nodes"},

@@ -12,12 +12,15 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 
 	"github.com/virtloom/virtloom/template/render"
+	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
 // Cluster holds the manifests of a cluster with one VMI.
 type Cluster struct {
 	// VMI is the VMI; nil if there is none, which suffices for an exporter.
 	VMI *v1.VirtualMachineInstance
+	// VM is the VirtualMachine, of which Start makes the VMI; nil if there is none.
+	VM *v1.VirtualMachine
 	// KubeVirt is the cluster's configuration; nil means KubeVirt's defaults.
 	KubeVirt *v1.KubeVirt
 	// LauncherImage is the image of virt-launcher. Defaults to the one in KubeVirt's registry and version.
@@ -34,10 +37,11 @@ type Cluster struct {
 
 	objects []Object
 	guest   Object // the object that VMI was read as; VMI itself may have been defaulted since
+	steps   []step // how the VMI was made from VM
 }
 
 // NewCluster combines the objects of all files of a cluster. A duplicate object, and a second VirtualMachineInstance or KubeVirt,
-// are errors.
+// are errors, as is a VirtualMachine beside either a second one or a VirtualMachineInstance.
 func NewCluster(objects ...Object) (*Cluster, error) {
 	c := &Cluster{objects: objects}
 	var (
@@ -51,20 +55,26 @@ func NewCluster(objects ...Object) (*Cluster, error) {
 			continue
 		}
 		seen[o.String()] = o
+		role := "guest"
 		switch v := o.Value.(type) {
 		case *v1.VirtualMachineInstance:
 			c.VMI, c.guest = v, o
+		case *v1.VirtualMachine:
+			c.VM = v
 		case *v1.KubeVirt:
-			c.KubeVirt = v
+			c.KubeVirt, role = v, o.Kind
 		default:
 			continue
 		}
-		if old, second := first[o.Kind]; second {
-			errs = append(errs, o.fault("kind", fmt.Sprintf("is a second %s in addition to %s of %s", o.Kind, old, old.Source),
-				"render with one at a time"))
+		if old, second := first[role]; second {
+			what := "is a second " + o.Kind + " in addition to"
+			if o.Kind != old.Kind {
+				what = "is one more guest beside"
+			}
+			errs = append(errs, o.fault("kind", fmt.Sprintf("%s %s of %s", what, old, old.Source), "render with one at a time"))
 			continue
 		}
-		first[o.Kind] = o
+		first[role] = o
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -86,6 +96,16 @@ func every[T metav1.Object](c *Cluster) (all []T) {
 	return all
 }
 
+// find returns the object of a reference; nil if no manifest has it.
+func (c *Cluster) find(ref instancetype.Ref) metav1.Object {
+	for _, o := range c.objects {
+		if o.Kind == ref.Kind && o.Value.GetNamespace() == ref.Namespace && o.Value.GetName() == ref.Name {
+			return o.Value
+		}
+	}
+	return nil
+}
+
 // object returns the object that a value was read as.
 func (c *Cluster) object(v metav1.Object) Object {
 	for _, o := range c.objects {
@@ -101,6 +121,9 @@ func (c *Cluster) facts(namespace string) render.Facts {
 	f := render.Facts{
 		Claims: map[string]*corev1.PersistentVolumeClaim{}, ConfigMaps: map[string]bool{},
 		NetworkAttachmentDefinitions: map[string]*metav1.PartialObjectMetadata{},
+	}
+	for _, claim := range c.templateClaims() {
+		f.Claims[claim.Name] = claim
 	}
 	for _, o := range c.objects {
 		mine := o.Value.GetNamespace() == namespace
@@ -126,6 +149,12 @@ func (c *Cluster) facts(namespace string) render.Facts {
 		}
 	}
 	return f
+}
+
+// Claims returns the PersistentVolumeClaims of the VMI's namespace by name, with those that CDI would create for the
+// dataVolumeTemplates of VM, as far as these define them.
+func (c *Cluster) Claims() map[string]*corev1.PersistentVolumeClaim {
+	return c.facts(c.VMI.Namespace).Claims
 }
 
 // export returns the only VirtualMachineExport.

@@ -85,14 +85,48 @@ spec:
     - name: b
       containerdisk: {image: "quay.io/containerdisks/debian:12"}
 ---
-apiVersion: kubevirt.io/v1
-kind: VirtualMachine
+apiVersion: apps/v1beta1
+kind: ControllerRevision
 metadata: {name: web, namespace: default}
-spec: {}
 `))
 	fmt.Println(err)
 	// Output:
 	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.domain.cpu.cores: "two" must be a non-negative whole number of 32 bits; correct the value
 	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.volumes[1].containerdisk: is not a field of VirtualMachineInstance; correct its name (case-sensitive) or its position, or remove it
-	// wrong.yaml: document 2 (line 15): VirtualMachine default/web: kind: VirtualMachine is not supported; use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest
+	// wrong.yaml: document 2 (line 15): ControllerRevision default/web: apiVersion: apps/v1beta1 is not supported; use apps/v1
+}
+
+// machine is a VirtualMachine with an instance type.
+const machine = `apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: web}
+spec:
+  runStrategy: Always
+  instancetype: {name: small, kind: VirtualMachineInstancetype}
+  template: {spec: {domain: {devices: {}}}}
+---
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineInstancetype
+metadata: {name: small}
+spec: {cpu: {guest: 1}, memory: {guest: 2Gi}}
+`
+
+// The VMI of a VirtualMachine, and where its values come from.
+func ExampleCluster_Start() {
+	objects, err := offline.Read("machine.yaml", strings.NewReader(machine))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cluster, err := offline.NewCluster(objects...)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := cluster.Start(false); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(cluster.VMI.Spec.Domain.Memory.Guest, "from", cluster.From("spec.domain.memory.guest"))
+	// Output: 2Gi from instance type VirtualMachineInstancetype default/small
 }

@@ -53,6 +53,11 @@ func TestNew_Duplicates(t *testing.T) {
 			"test.yaml: document 2 (line 8): VirtualMachineInstance ns/other: kind: is a second VirtualMachineInstance in addition to " +
 				"VirtualMachineInstance ns/testvmi of test.yaml: document 1 (line 1); render with one at a time",
 		},
+		"a guest and a VirtualMachine": {
+			[]string{vmi, "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: ns}}"},
+			"test.yaml: document 2 (line 8): VirtualMachine ns/vm: kind: is one more guest beside " +
+				"VirtualMachineInstance ns/testvmi of test.yaml: document 1 (line 1); render with one at a time",
+		},
 		"two configurations": {
 			[]string{config, strings.Replace(config, "name: kubevirt", "name: other", 1)},
 			"test.yaml: document 2 (line 3): KubeVirt kubevirt/other: kind: is a second KubeVirt in addition to " +

@@ -7,12 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/vm/instancetype"
 )
 
 // value is the interface of all objects.
@@ -48,11 +53,32 @@ var kinds = map[string]kind{
 		versions: []string{exportv1.SchemeGroupVersion.String(), "export.kubevirt.io/v1beta1"},
 		empty:    func() value { return &exportv1.VirtualMachineExport{} },
 	},
+	vmKind: {versions: kubevirt, empty: func() value { return &v1.VirtualMachine{} }},
+	instancetype.KindInstancetype: {
+		versions: instancetypes, empty: func() value { return &instancetypev1.VirtualMachineInstancetype{} },
+	},
+	instancetype.KindClusterInstancetype: {
+		versions: instancetypes, clusterly: true, empty: func() value { return &instancetypev1.VirtualMachineClusterInstancetype{} },
+	},
+	instancetype.KindPreference: {
+		versions: instancetypes, empty: func() value { return &instancetypev1.VirtualMachinePreference{} },
+	},
+	instancetype.KindClusterPreference: {
+		versions: instancetypes, clusterly: true, empty: func() value { return &instancetypev1.VirtualMachineClusterPreference{} },
+	},
+	instancetype.KindRevision: {
+		versions: []string{appsv1.SchemeGroupVersion.String()}, empty: func() value { return &appsv1.ControllerRevision{} },
+	},
+	instancetype.KindDataVolume: {versions: cdi, empty: func() value { return &cdiv1.DataVolume{} }},
+	instancetype.KindDataSource: {versions: cdi, empty: func() value { return &cdiv1.DataSource{} }},
 }
 
 var (
 	kubevirt = []string{"kubevirt.io/v1", "kubevirt.io/v1alpha3"}
 	core     = []string{"v1"}
+	cdi      = []string{cdiv1.SchemeGroupVersion.String()}
+
+	instancetypes = []string{instancetypev1.SchemeGroupVersion.String()}
 )
 
 // skipped are the kinds, by group, that are often in the same files and of which a Pod uses the name only. The package
@@ -62,14 +88,9 @@ var skipped = map[schema.GroupKind]bool{
 	{Kind: "Service"}:        true,
 	{Kind: "ServiceAccount"}: true,
 	{Group: "networking.k8s.io", Kind: "NetworkPolicy"}: true,
-	{Group: "cdi.kubevirt.io", Kind: dataVolume}:        true,
 }
 
-const (
-	dataVolume = "DataVolume"
-
-	remedyMachine = "use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest"
-)
+const vmKind = "VirtualMachine"
 
 // networkAttachmentDefinition is the schema of a definition. Only its metadata is kept.
 type networkAttachmentDefinition struct {
@@ -89,14 +110,9 @@ func (d *networkAttachmentDefinition) DeepCopyObject() runtime.Object {
 
 // unread returns why objects of a kind are not supported, and how to fix it.
 func unread(apiVersion, name string) (field, reason, remedy string) {
-	group, _, _ := strings.Cut(apiVersion, "/")
-	switch k, known := kinds[name]; {
-	case known:
+	if k, known := kinds[name]; known {
 		return "apiVersion", apiVersion + " is not supported", "use " + k.versions[0]
-	case name == "VirtualMachine" && group == "kubevirt.io":
-		return "kind", "VirtualMachine is not supported", remedyMachine
-	default:
-		return "kind", apiVersion + " " + name + " is not supported",
-			"remove it; supported kinds: " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	}
+	return "kind", apiVersion + " " + name + " is not supported",
+		"remove it; supported kinds: " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }

@@ -71,8 +71,8 @@ func TestRead_Sources(t *testing.T) {
 		},
 		"kinds that are skipped": {
 			"{apiVersion: v1, kind: Secret}\n---\n{apiVersion: v1, kind: Service}\n---\n{apiVersion: v1, kind: ServiceAccount}\n---\n" +
-				"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy}\n---\n{apiVersion: cdi.kubevirt.io/v1beta1, kind: DataVolume}\n---\n" + node,
-			[]string{"Node n1 @ test.yaml: document 6 (line 11)"},
+				"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy}\n---\n" + node,
+			[]string{"Node n1 @ test.yaml: document 5 (line 9)"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,16 +187,24 @@ func TestRead_Faults(t *testing.T) {
 			"{apiVersion: kubevirt.io/v2, kind: KubeVirt, metadata: {name: k}}",
 			"test.yaml: document 1 (line 1): KubeVirt k: apiVersion: kubevirt.io/v2 is not supported; use kubevirt.io/v1",
 		},
-		"VirtualMachine": {
-			"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: ns}}",
-			"test.yaml: document 1 (line 1): VirtualMachine ns/vm: kind: VirtualMachine is not supported; " +
-				"use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest",
+		"VirtualMachine with an unknown field": {
+			"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: ns}, spec: {template: {spec: {domain: {cpus: 2}}}}}",
+			"test.yaml: document 1 (line 1): VirtualMachine ns/vm: spec.template.spec.domain.cpus: is not a field of VirtualMachine",
+		},
+		"instance type of another version": {
+			"{apiVersion: instancetype.kubevirt.io/v1alpha1, kind: VirtualMachineInstancetype, metadata: {name: i}}",
+			"test.yaml: document 1 (line 1): VirtualMachineInstancetype i: apiVersion: instancetype.kubevirt.io/v1alpha1 is not supported; use instancetype.kubevirt.io/v1beta1",
+		},
+		"namespace of a cluster instance type": {
+			"{apiVersion: instancetype.kubevirt.io/v1beta1, kind: VirtualMachineClusterInstancetype, metadata: {name: i, namespace: ns}}",
+			"test.yaml: document 1 (line 1): VirtualMachineClusterInstancetype ns/i: metadata.namespace: is not supported for the cluster-scoped kind",
 		},
 		"unrelated kind": {
 			"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}",
 			"test.yaml: document 1 (line 1): Deployment d: kind: apps/v1 Deployment is not supported; remove it; supported kinds: " +
-				"ConfigMap, KubeVirt, Namespace, NetworkAttachmentDefinition, Node, PersistentVolumeClaim, Pod, ResourceQuota, " +
-				"VirtualMachineExport, VirtualMachineInstance, VirtualMachineInstanceMigration",
+				"ConfigMap, ControllerRevision, DataSource, DataVolume, KubeVirt, Namespace, NetworkAttachmentDefinition, Node, PersistentVolumeClaim, " +
+				"Pod, ResourceQuota, VirtualMachine, VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineExport, " +
+				"VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstancetype, VirtualMachinePreference",
 		},
 		"Secret of another group": {
 			"{apiVersion: example.com/v1, kind: Secret, metadata: {name: s}}",

@@ -59,6 +59,8 @@ type Reconciler struct {
 	// Config is passed to vm.Decide, with the settings of the cluster's KubeVirt object if there is one.
 	Config vm.Config
 
+	// observes is true if only Plan is used, and nothing is written.
+	observes bool
 	// limiter is the back-off of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
 	// cluster reads the KubeVirt object.
@@ -171,8 +173,8 @@ func (r *Reconciler) result(g *gathered, plan vm.Plan) (reconcile.Result, error)
 }
 
 // Plan returns the plan of the next pass over a VM, without executing it; nil if the VM does not exist, or the caches have
-// not observed the last write to it. It reads from the manager's caches, which must have been started; see
-// vm.Plan for its text form.
+// not observed the last write to it. It reads from the manager's caches, which must have been started, or what an
+// observer reads ([Reconciler.Observe]); see vm.Plan for its text form.
 func (r *Reconciler) Plan(ctx context.Context, key types.NamespacedName) (*vm.Plan, error) {
 	g, err := gatherer{r}.gather(ctx, key, false)
 	if err != nil || g == nil || g.outdated {

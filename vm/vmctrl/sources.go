@@ -35,6 +35,7 @@ func (r gatherer) sources(ctx context.Context, g *gathered) error {
 			g.Denied[t.Name] = fmt.Sprintf("spec.dataVolumeTemplates has %d entries; use %d at most", len(templates), vm.MaxDataVolumeTemplates)
 		case !r.kinds.Serves(dvKind):
 			g.Denied[t.Name] = "the cluster does not serve DataVolumes; install CDI"
+		case r.observes: // the answer is a write
 		default:
 			if err := r.source(ctx, g, t); err != nil {
 				return fmt.Errorf("vmctrl: check the source of DataVolume %s of VirtualMachine %s: %w", t.Name, g.owner.Key, err)

@@ -55,18 +55,21 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		name string
 		keys client.IndexerFunc
 	}{
-		{&appsv1.ControllerRevision{}, revisionByVM, func(o client.Object) []string {
-			if c := controllingVM(o); c != nil {
-				return []string{string(c.UID)}
-			}
-			return nil
-		}},
+		{&appsv1.ControllerRevision{}, revisionByVM, ofControllingVM},
 		{&v1.VirtualMachine{}, vmByVolume, func(o client.Object) []string { return volumeNames(o.(*v1.VirtualMachine)) }},
 		{&v1.VirtualMachine{}, vmByMatcher, func(o client.Object) []string { return matcherNames(o.(*v1.VirtualMachine)) }},
 	} {
 		if err := ix.IndexField(ctx, i.obj, i.name, i.keys); err != nil {
 			return fmt.Errorf("vmctrl: index %s: %w", i.name, err)
 		}
+	}
+	return nil
+}
+
+// ofControllingVM returns the UID of the VM that controls an object.
+func ofControllingVM(o client.Object) []string {
+	if c := controllingVM(o); c != nil {
+		return []string{string(c.UID)}
 	}
 	return nil
 }

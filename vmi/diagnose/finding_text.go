@@ -70,9 +70,12 @@ func (p *PodStanding) text() string {
 }
 
 // String returns the finding as text for operators: observation, why and remedy, a line each.
-func (f Finding) String() string {
+func (f Finding) String() string { return f.TextAt(time.Time{}) }
+
+// TextAt returns the finding as String does, with the time that is left at now until its deadline.
+func (f Finding) TextAt(now time.Time) string {
 	var b strings.Builder
-	f.text(&b, time.Time{})
+	f.text(&b, now)
 	return b.String()
 }
 
