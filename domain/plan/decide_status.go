@@ -36,6 +36,9 @@ func (d report) reflect() {
 	if d.PrepareError != nil {
 		d.synchronized()
 	}
+	if len(d.Facts.Missing) > 0 {
+		d.requeueAfter(prepareRetry)
+	}
 	d.emitPause()
 	d.emitVolumes()
 }

@@ -85,3 +85,13 @@ func TestDecide_ReportedWaitRemains(t *testing.T) {
 		t.Errorf("%v, conditions %+v", err, got.VMI.Status.Conditions)
 	}
 }
+
+// TestDecide_MissingVolumeRequeues: no event reports that a plugged volume is there at last.
+func TestDecide_MissingVolumeRequeues(t *testing.T) {
+	s := with(domain.StatusRunning, "")
+	s.Facts.Missing = map[string]string{"plugged": "no disk.img"}
+	s.VMI = placed(v1.Running, leased(offerHere, acceptHere, startedHere), arrivingVolume(v1.HotplugVolumeAttachedToNode))
+	if got, _ := decide(t, s); got.RequeueAt == nil {
+		t.Error("nobody looks again")
+	}
+}
