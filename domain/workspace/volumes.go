@@ -179,23 +179,13 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 }
 
 // volume locates, or makes, the data of a volume and examines its capabilities. A volume that needs
-// no file here, or not yet, has no path. That one is missing which a Pod carries becomes a fact.
+// no file here, or not yet, has no path.
 func (w *Workspace) volume(ctx context.Context, v volume, f *convert.Facts) (convert.DiskSource, error) {
 	if err := v.check(); err != nil || v.isDirectory() {
 		return convert.DiskSource{}, err
 	}
 	if !convert.Plugged(v.vmi, v.Volume) {
-		src, err := w.arrived(ctx, v)
-		if err == nil {
-			return src, nil
-		}
-		if v.served() {
-			if f.Missing == nil {
-				f.Missing = map[string]string{}
-			}
-			f.Missing[v.Name] = err.Error()
-		}
-		return convert.DiskSource{}, nil
+		return w.carried(ctx, v, f), nil
 	}
 	if w.Volumes != nil && v.attached() {
 		return attached{w}.hotplugged(ctx, v)
@@ -214,6 +204,24 @@ func (w *Workspace) volume(ctx context.Context, v volume, f *convert.Facts) (con
 		return src, err
 	}
 	return convert.DiskSource{}, nil
+}
+
+// carried locates a hotplugged volume that is not attached to the domain yet. That it is missing
+// although a Pod carries it becomes a fact: the kubelet has mounted volumes before their Pod runs.
+func (w *Workspace) carried(ctx context.Context, v volume, f *convert.Facts) convert.DiskSource {
+	src, err := w.arrived(ctx, v)
+	if err == nil {
+		return src
+	}
+	if slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && s.HotplugVolume != nil && s.HotplugVolume.AttachPodUID != ""
+	}) {
+		if f.Missing == nil {
+			f.Missing = map[string]string{}
+		}
+		f.Missing[v.Name] = err.Error()
+	}
+	return convert.DiskSource{}
 }
 
 // arrived locates a hotplugged volume that is on the node and not attached to the domain yet. It
@@ -239,13 +247,6 @@ func (v volume) attached() bool {
 	return slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		return s.Name == v.Name && s.HotplugVolume != nil &&
 			(s.Phase == v1.HotplugVolumeAttachedToNode || s.HotplugVolume.AttachPodUID != "")
-	})
-}
-
-// served reports whether that Pod runs: the kubelet has mounted the volume before.
-func (v volume) served() bool {
-	return slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
-		return s.Name == v.Name && s.HotplugVolume != nil && s.HotplugVolume.AttachPodUID != ""
 	})
 }
 
