@@ -258,7 +258,8 @@ func marked(text string, marks []string) string {
 	return marks[i]
 }
 
-// noDevices reports a loop device that a kubelet has put on top of a volume.
+// noDevices reports a loop device that a kubelet has put on top of a volume that is still mapped. One that it forgets once the volume is
+// not mapped any more has no path that distinguishes it.
 func noDevices(marks []string) error {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
