@@ -53,7 +53,7 @@ roundtrips() {
 # Probes that fail and volumes on real nodes, and an upgrade while ten guests run.
 pods() {
   hack/image.sh
-  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_AtStart)$' -networks -volumes -guests 10
+  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_.*)$' -networks -volumes -guests 10
 }
 
 # Aborts, cut links and kills at every step of a live migration.

@@ -49,8 +49,12 @@ func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hype
 // store of images a kubelet is there, and all files of a VMI are in its Pod.
 func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) error {
 	m := &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")}
+	if sharesNode(o.config.Cgroups) {
+		m.NodePID = 1
+	}
 	w.Volumes = mounts.Volumes{
-		Mounter: m, Node: o.config.NodeName, PersistentVolume: claims.PersistentVolume, Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
+		Mounter: m, Node: o.config.NodeName, PersistentVolume: claims.PersistentVolume, HostPath: claims.HostPath,
+		Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
 	}
 	if o.config.Images == "" {
 		w.Pods = mounts.Pods{Mounter: m, Pod: c.Pod, PID: c.PID, User: qemuUser, Group: qemuUser}
@@ -81,8 +85,12 @@ func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims doma
 // hierarchy returns the cgroup hierarchy mounted at a path.
 func hierarchy(mount string) cgroup.Hierarchy {
 	h := cgroup.Hierarchy{Mount: mount}
-	if strings.HasPrefix(mount, configfile.HostRoot+"/") {
+	if sharesNode(mount) {
 		h.Namespace = "/proc/1/ns/cgroup"
 	}
 	return h
 }
+
+// sharesNode reports whether the mount point of cgroups is that of the node, as seen by an agent in a container that shares the node's
+// PID namespace.
+func sharesNode(cgroups string) bool { return strings.HasPrefix(cgroups, configfile.HostRoot+"/") }

@@ -40,7 +40,7 @@ func TestInPods_Workspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, ok := w.Volumes.(mounts.Volumes)
-		if !ok || v.Mounter.Pods != c.Launchers || v.Mounter.Records != filepath.Join(c.StateDir, "mounts") || v.Node != "node-a" || v.Pod == nil || v.PersistentVolume == nil {
+		if !ok || v.Mounter.Pods != c.Launchers || v.Mounter.Records != filepath.Join(c.StateDir, "mounts") || v.Node != "node-a" || v.Pod == nil || v.PersistentVolume == nil || v.HostPath == nil || v.Mounter.NodePID != 0 {
 			t.Fatalf("volumes %+v", w.Volumes)
 		}
 		if _, err := v.Witness(vmi); !errors.Is(err, domain.ErrNotReady) {
@@ -68,6 +68,9 @@ func TestHierarchy_OfNode(t *testing.T) {
 	} {
 		if got := hierarchy(mount); got != want {
 			t.Errorf("%s: %+v, want %+v", mount, got, want)
+		}
+		if shares := want.Namespace != ""; sharesNode(mount) != shares {
+			t.Errorf("%s is that of the node: %t", mount, !shares)
 		}
 	}
 }

@@ -43,6 +43,9 @@ type Facts struct {
 
 	// Disks maps each volume, by name, to the location of its data on this node.
 	Disks map[string]DiskSource `json:"disks"`
+	// Missing maps each volume that a Pod has carried to this node, but whose data was not found, by
+	// name, to the reason. It is for the status of the VMI; such a volume is not converted.
+	Missing map[string]string `json:"missing,omitempty"`
 
 	// Kernel is the path of the kernel for direct kernel boot
 	// (spec.domain.firmware.kernelBoot.container).

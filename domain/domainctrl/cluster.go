@@ -37,6 +37,24 @@ func (c VolumeClaims) PersistentVolume(ctx context.Context, namespace, name stri
 	return pvc.Spec.VolumeName, err
 }
 
+// HostPath returns the folder on the node of a volume of type hostPath; empty for others.
+func (c VolumeClaims) HostPath(ctx context.Context, volume string) (string, error) {
+	pv, err := c.volume(ctx, volume)
+	if err != nil || pv.Spec.HostPath == nil {
+		return "", err
+	}
+	return pv.Spec.HostPath.Path, nil
+}
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
+
+func (c VolumeClaims) volume(ctx context.Context, name string) (pv corev1.PersistentVolume, err error) {
+	if err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, &pv); err != nil {
+		return pv, fmt.Errorf("read PersistentVolume %s: %w", name, err)
+	}
+	return pv, nil
+}
+
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 
 func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc corev1.PersistentVolumeClaim, err error) {
@@ -48,8 +66,6 @@ func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc co
 	}
 	return pvc, nil
 }
-
-// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
 
 // Locate returns where the claim's data lies on this node, or what the kubelet mounts.
 func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (workspace.Claim, error) {
@@ -65,9 +81,9 @@ func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (works
 	if c.InPods {
 		return out, nil
 	}
-	var pv corev1.PersistentVolume
-	if err := c.Reader.Get(ctx, types.NamespacedName{Name: pvc.Spec.VolumeName}, &pv); err != nil {
-		return workspace.Claim{}, fmt.Errorf("read PersistentVolume %s: %w", pvc.Spec.VolumeName, err)
+	pv, err := c.volume(ctx, pvc.Spec.VolumeName)
+	if err != nil {
+		return workspace.Claim{}, err
 	}
 	out.Bytes = pv.Spec.Capacity.Storage().Value()
 	switch {

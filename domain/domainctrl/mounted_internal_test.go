@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/informer"
@@ -176,3 +178,49 @@ func TestDevices_NotReady(t *testing.T) {
 		t.Errorf("%v; obstacle %v, want the error of the devices", err, s.PrepareError)
 	}
 }
+
+// TestStart_ContainersJustStarted: while the containers of its Pod start, a start that waits for what they provide is neither stored
+// nor an event; once that takes long it is both.
+func TestStart_ContainersJustStarted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		since   time.Duration
+		reports bool
+	}{"just now": {0, false}, "long ago": {time.Hour, true}} {
+		t.Run(name, func(t *testing.T) {
+			vmi := wanting(t, "root")
+			vmi.Status.Phase = v1.Scheduled
+			if err := handoff.Put(vmi, handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}); err != nil {
+				t.Fatal(err)
+			}
+			notes := make(chan string, 1)
+			r := agentOf(t, &held{err: domain.ErrNotReady}, nil)
+			r.Workspace.Volumes, r.Recorder, r.checksums = nil, noted(notes), newChecksums(r.Workspace, r.Clock)
+			pod := r.Caches.Pods.(launchers).pod
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: launcherContainer, State: corev1.ContainerState{
+				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(r.Clock.Now().Add(-tt.since))}}}}
+			r.Caches.Pods = launchers{Cache: &informertest.FakeInformers{}, pod: pod}
+			scheme := runtime.NewScheme()
+			if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+				t.Fatal(err)
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&pod, vmi).Build()
+			r.Client, r.APIReader = c, c
+			result, err := r.pass(t.Context(), client.ObjectKeyFromObject(vmi), observe(vmi, time.Time{}))
+			if err != nil || result.RequeueAfter == 0 {
+				t.Errorf("%+v, %v; want it to look again", result, err)
+			}
+			stored := &v1.VirtualMachineInstance{}
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(vmi), stored); err != nil {
+				t.Fatal(err)
+			}
+			if said := len(notes) > 0; said != tt.reports || (outOfSync(stored) != "") != tt.reports {
+				t.Errorf("event: %t, condition %q; want both: %t", said, outOfSync(stored), tt.reports)
+			}
+		})
+	}
+}
+
+// noted is a recorder that keeps the reasons of events.
+type noted chan string
+
+func (n noted) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) { n <- reason }

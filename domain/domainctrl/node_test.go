@@ -58,6 +58,19 @@ func TestVolumeClaims_Locate(t *testing.T) {
 	}
 }
 
+func TestVolumeClaims_HostPath(t *testing.T) {
+	for want, source := range map[string]corev1.PersistentVolumeSource{
+		"/data": {HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}, "": {Local: &corev1.LocalVolumeSource{Path: "/local"}},
+	} {
+		c := domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(claimOn(source)...).Build()}
+		if got, err := c.HostPath(t.Context(), "pv"); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+		_, err := c.HostPath(t.Context(), "other")
+		domainfixture.Says(t, err, "PersistentVolume other")
+	}
+}
+
 func TestVolumeClaims_Unusable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		objects []client.Object

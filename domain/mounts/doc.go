@@ -2,7 +2,7 @@
 
 // Package mounts makes disks in other containers available to a guest: images of containerDisks,
 // which containers of the launcher Pod provide, and hotplugged volumes, which an attachment Pod
-// carries. [Pods] opens what the launcher Pod itself has: claims, devices, folders for files of the
+// carries, or that only the node has. [Pods] opens what the launcher Pod itself has: claims, devices, folders for files of the
 // node, and the image of the guest's kernel.
 //
 // The directories of a Pod are under the control of its processes. Therefore no path is resolved

@@ -41,6 +41,9 @@ type Volume struct {
 	// PersistentVolume is the name of the PersistentVolume, which the kubelet uses as directory
 	// name. May be empty if the Pod has only one volume of that mode.
 	PersistentVolume string
+	// HostPath is the folder on the node of a PersistentVolume of type hostPath, of which the kubelet
+	// puts nothing into the directories of a Pod. Empty for others.
+	HostPath string
 	// Block says that the volume mode is Block.
 	Block bool
 }
@@ -80,7 +83,7 @@ func (m *Mounter) plug(g Guest, v Volume) (Plugged, error) {
 	defer f.close()
 	defer m.lock(g.UID)()
 	if v.Block {
-		return m.node(g, f, v)
+		return m.blockNode(g, f, v)
 	}
 	p, err := m.mount(g, f, v.Name+imageSuffix, func() (*source, error) { return m.diskImage(v) })
 	return Plugged{Path: p}, err
@@ -143,6 +146,9 @@ func (m *Mounter) Retain(uid types.UID, names []string) error {
 
 // diskImage opens the disk image in a volume with a file system.
 func (m *Mounter) diskImage(v Volume) (*source, error) {
+	if v.HostPath != "" {
+		return m.diskImageOfNode(v.HostPath)
+	}
 	pods, err := m.pods()
 	if err != nil {
 		return nil, err
@@ -156,7 +162,31 @@ func (m *Mounter) diskImage(v Volume) (*source, error) {
 		dir = path.Join(dir, "mount")
 	}
 	// The path is the kubelet's up to here, and the user's below.
-	f, err := walk(pods, path.Join(dir, diskImage), unix.O_PATH)
+	return openImage(pods, path.Join(dir, diskImage))
+}
+
+// diskImageOfNode opens the disk image in a folder of the node.
+func (m *Mounter) diskImageOfNode(folder string) (s *source, err error) {
+	ns, err := m.node()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.close()
+	err = ns.do(func() error {
+		// The path is the administrator's up to here, and the user's below.
+		dir, err := openFollowing(ns.root, folder, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		s, err = openImage(dir, diskImage)
+		return err
+	})
+	return s, err
+}
+
+func openImage(dir *os.File, file string) (*source, error) {
+	f, err := walk(dir, file, unix.O_PATH)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +255,8 @@ func candidates(pods *os.File, base, name string) ([]string, error) {
 	return found, nil
 }
 
-// node creates a device node for a block volume.
-func (m *Mounter) node(g Guest, f *folder, v Volume) (Plugged, error) {
+// blockNode creates a device node for a block volume.
+func (m *Mounter) blockNode(g Guest, f *folder, v Volume) (Plugged, error) {
 	dev, err := m.device(v)
 	if err != nil {
 		return Plugged{}, err
@@ -276,18 +306,38 @@ func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 	return unix.Fchownat(int(node.Fd()), "", g.User, g.Group, unix.AT_EMPTY_PATH)
 }
 
-// device returns the device number of a block volume, to which the kubelet links.
+// device returns the device number of a block volume. The kubelet links to it, on the node: to a
+// device, or to one that a storage driver has published in another folder of the kubelet's.
 func (m *Mounter) device(v Volume) (uint64, error) {
 	p, err := m.one(v, blockVolumes)
 	if err != nil {
 		return 0, err
 	}
-	ns, err := namespaceOf(0, m.rootPath())
+	pods, err := m.pods()
+	if err != nil {
+		return 0, err
+	}
+	defer pods.Close()
+	f, err := walk(pods, p, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	to := make([]byte, maxPath+1)
+	if n, err := unix.Readlinkat(int(f.Fd()), "", to); err == nil {
+		return m.deviceOfNode(string(to[:n]))
+	}
+	st, err := isKind(f, unix.S_IFBLK)
+	return st.Rdev, err
+}
+
+func (m *Mounter) deviceOfNode(path string) (uint64, error) {
+	ns, err := m.node()
 	if err != nil {
 		return 0, err
 	}
 	defer ns.close()
-	f, err := openFollowing(ns.root, path.Join(m.podsPath(), p), unix.O_PATH)
+	f, err := openFollowing(ns.root, path, unix.O_PATH)
 	if err != nil {
 		return 0, err
 	}

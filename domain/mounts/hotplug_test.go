@@ -108,6 +108,49 @@ func TestPlug_S8BlockVolume(t *testing.T) {
 	}
 }
 
+// TestPlug_VolumeOfNode: an agent in a container finds what only the node has, where the kubelet's directories of the Pod have nothing
+// of a hostPath volume, and link to a device that a storage driver has published elsewhere.
+func TestPlug_VolumeOfNode(t *testing.T) {
+	n := newNode(t)
+	root := t.TempDir()
+	disk := n.write(filepath.Join(root, "data/disk.img"), "disk")
+	n.write(filepath.Join(root, "file/disk.img/x"), "")
+	n.mkdir(filepath.Join(root, "link"), filepath.Join(root, "plugins"))
+	if err := errors.Join(os.Symlink("../data/disk.img", filepath.Join(root, "link/disk.img")),
+		unix.Mknod(filepath.Join(root, "plugins/sdx"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 3)))); err != nil {
+		t.Fatal(err)
+	}
+	machine := startContainer(t, root)
+	n.NodePID = machine.cmd.Process.Pid
+	v := volume("data")
+	for folder, want := range map[string]error{"/none": domain.ErrNotReady, "/link": domain.ErrInvalid, "/file": domain.ErrInvalid, "/data/../none": domain.ErrNotReady} {
+		v.HostPath = folder
+		if _, err := n.Plug(guest, v); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", folder, err, want)
+		}
+	}
+	v.HostPath = "/data"
+	got, err := n.Plug(guest, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(got.Path, []byte("written by the guest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.reads(disk, "written by the guest")
+	v = mounts.Volume{Name: "block", Carrier: carrier, Block: true}
+	n.mkdir(n.carried("volumeDevices/kubernetes.io~csi"))
+	if err := os.Symlink("/plugins/sdx", n.carried("volumeDevices/kubernetes.io~csi/pv-1")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Plug(guest, v); err != nil || got.Major != 7 || got.Minor != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := n.Release(guestUID, 0); err != nil || len(n.mounted()) > 0 {
+		t.Errorf("%v, left %v", err, n.mounted())
+	}
+}
+
 func TestPlug_AmbiguousVolume(t *testing.T) {
 	n := newNode(t)
 	n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "one")

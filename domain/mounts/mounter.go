@@ -40,8 +40,10 @@ type Mounter struct {
 	// Records is the directory of the records, one per VMI, which must not survive a reboot of the
 	// node. Defaults to /var/run/virtloom/mounts.
 	Records string
-	// Root is the root of the node's file system, for looking up devices. Defaults to /.
-	Root string
+	// NodePID is a process of the node, whose root has the devices that the kubelet links to, and the
+	// folders of hostPath volumes: 1 for an agent in a container that shares the node's PID namespace.
+	// Zero is this process.
+	NodePID int
 
 	guests sync.Map // by UID, a *sync.Mutex
 }
@@ -79,12 +81,8 @@ func (m *Mounter) podsPath() string {
 	return m.Pods
 }
 
-func (m *Mounter) rootPath() string {
-	if m.Root == "" {
-		return "/"
-	}
-	return m.Root
-}
+// node opens the namespace of the node.
+func (m *Mounter) node() (*namespace, error) { return namespaceOf(m.NodePID, "/") }
 
 func (m *Mounter) records() records {
 	if m.Records == "" {

@@ -28,6 +28,9 @@ type Volumes struct {
 	// PersistentVolume returns the name of the volume to which a claim is bound, which the kubelet
 	// uses as directory name. If nil, a Pod can have only one volume of each mode.
 	PersistentVolume func(ctx context.Context, namespace, claim string) (string, error)
+	// HostPath returns the folder on the node of a PersistentVolume of type hostPath, empty for
+	// others. If nil, such volumes are not found.
+	HostPath func(ctx context.Context, volume string) (string, error)
 	// PID returns a process of the launcher, whose mount namespace receives the mounts. If nil, the
 	// volumes of its Pod must propagate them, see [Guest].
 	PID func(vmi *v1.VirtualMachineInstance) (int, error)
@@ -79,12 +82,29 @@ func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance,
 			return convert.DiskSource{}, fmt.Errorf("mounts: looking up the PersistentVolume of volume %q: %w", v.Name, err)
 		}
 	}
-	p, err := s.Mounter.Plug(g, v)
+	p, err := s.plug(ctx, g, v)
 	if err == nil {
 		err = s.arrived(vmi, p.Path)
 	}
 	out.Path, out.Inside, out.Block = p.Path, inside(p.Path), v.Block
 	return out, err
+}
+
+// plug makes the volume available, wherever the kubelet has it.
+func (s Volumes) plug(ctx context.Context, g Guest, v Volume) (Plugged, error) {
+	p, err := s.Mounter.Plug(g, v)
+	if !errors.Is(err, domain.ErrNotReady) || v.Block || v.PersistentVolume == "" || s.HostPath == nil {
+		return p, err
+	}
+	folder, readErr := s.HostPath(ctx, v.PersistentVolume)
+	if readErr != nil {
+		return p, fmt.Errorf("mounts: looking up PersistentVolume %s: %w", v.PersistentVolume, readErr)
+	}
+	if folder == "" {
+		return p, err
+	}
+	v.HostPath = folder
+	return s.Mounter.Plug(g, v)
 }
 
 // Retain removes the volumes that [Volumes.Hotplugged] made available in this process's mount

@@ -69,6 +69,41 @@ func TestVolumes_FromVMI(t *testing.T) {
 	}
 }
 
+// TestVolumes_HostPath: a PersistentVolume of type hostPath is looked up where the Pod that carries it has no volume, and only there.
+func TestVolumes_HostPath(t *testing.T) {
+	n := newNode(t)
+	folder := t.TempDir()
+	n.write(filepath.Join(folder, "disk.img"), "disk")
+	failed := errors.New("the API server is not reachable")
+	folders, asked := map[string]error{folder: nil, "": domain.ErrNotReady, "/none": domain.ErrNotReady, "/failed": failed}, 0
+	for at, want := range folders {
+		v := mounts.Volumes{Mounter: n.Mounter, Node: "node-a",
+			PersistentVolume: func(context.Context, string, string) (string, error) { return "pv-1", nil },
+			HostPath: func(_ context.Context, volume string) (string, error) {
+				asked++
+				if at == "/failed" || volume != "pv-1" {
+					return "", failed
+				}
+				return at, nil
+			}}
+		vmi := instance()
+		src, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[1])
+		if !errors.Is(err, want) {
+			t.Errorf("%q: %+v, %v", at, src, err)
+		}
+		if want == nil {
+			n.reads(src.Path, "disk")
+			before := asked
+			if again, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[1]); err != nil || again != src || asked != before {
+				t.Errorf("again: %+v, %v, asked %d times more", again, err, asked-before)
+			}
+		}
+		if err := v.Release(t.Context(), guestUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestVolumes_MigrationTarget(t *testing.T) {
 	n := newNode(t)
 	vmi := instance()

@@ -30,6 +30,8 @@ const (
 	// prepareRetry is the interval at which a missing resource of the node is checked again,
 	// since no event reports it.
 	prepareRetry = 5 * time.Second
+	// settleRetry is that interval for what the Pods of the VMI are about to provide.
+	settleRetry = time.Second
 )
 
 // holder decides for the node that holds the VMI.

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"errors"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -37,6 +36,9 @@ func (d report) reflect() {
 	if d.PrepareError != nil {
 		d.synchronized()
 	}
+	if len(d.Facts.Missing) > 0 {
+		d.requeueAfter(prepareRetry)
+	}
 	d.emitPause()
 	d.emitVolumes()
 }
@@ -46,6 +48,10 @@ func (d report) reflect() {
 func (d report) synchronized() {
 	if d.PrepareError == nil {
 		status.FailureStatus(d.plan.VMI, d.Failures, d.now)
+		return
+	}
+	if d.settling() {
+		d.requeueAfter(settleRetry)
 		return
 	}
 	d.requeueAfter(prepareRetry)
@@ -76,7 +82,7 @@ func (d report) ready() bool {
 	for i := range d.VMI.Status.VolumeStatus {
 		s := &d.VMI.Status.VolumeStatus[i]
 		if status.Hotplugged(d.VMI, s) && status.InSpec(d.VMI, s.Name) && !status.InUse(s.Phase) {
-			d.requeueAfter(time.Second)
+			d.requeueAfter(settleRetry)
 			if d.plan.VMI.Status.SelinuxContext == "" {
 				// Their Pods are not created without a context, nor is the domain without them.
 				d.plan.VMI.Status.SelinuxContext = status.NoSELinux

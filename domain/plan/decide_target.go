@@ -38,6 +38,10 @@ func (d target) prepare() error {
 	}
 	d.prove()
 	d.verify()
+	if d.settling() {
+		d.requeueAfter(settleRetry)
+		return nil
+	}
 	if d.PrepareError != nil {
 		d.requeueAfter(prepareRetry)
 		if m := d.plan.VMI.Status.MigrationState; m != nil {

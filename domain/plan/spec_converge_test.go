@@ -117,6 +117,8 @@ func TestDecide_Events(t *testing.T) {
 		Verb: domain.AttachDevice, Device: &libvirtxml.DomainDisk{Alias: &libvirtxml.DomainAlias{Name: "ua-plugged"}}}}}}
 	failing.State.Domain = &libvirtxml.Domain{Name: "ns_guest"}
 	failing.Desired = nil
+	missing := failing
+	missing.Failures, missing.Facts.Missing = nil, map[string]string{"plugged": "no disk.img"}
 	pausedBefore := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstancePaused, Status: "True", Reason: "PausedIOError"}}
 	}
@@ -137,6 +139,7 @@ func TestDecide_Events(t *testing.T) {
 		"a disk that fails":                 {with(domain.StatusPaused, domain.ReasonIOError), owned, edits(), "Warning IOerror"},
 		"but not while it keeps failing":    {with(domain.StatusPaused, domain.ReasonIOError), owned, pausedBefore, ""},
 		"R31: a volume that is plugged":     {plugged(with(domain.StatusRunning, "")), owned, arrivingVolume(v1.HotplugVolumeMounted), "Normal VolumeReady"},
+		"R31: one that is not found":        {missing, owned, arrivingVolume(v1.HotplugVolumeAttachedToNode), "Warning HotplugFailed"},
 		"R31: one that cannot be":           {failing, owned, arrivingVolume(v1.HotplugVolumeMounted), "Warning HotplugFailed"},
 		"nothing, of what is another guest": {with(domain.StatusRunning, "", graceUntil(decideNow)), handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: there}, edits(), ""},
 	} {

@@ -191,6 +191,35 @@ func TestVolumeStatus_HotplugPhases(t *testing.T) {
 	}
 }
 
+// TestVolumeStatus_NotFound: of a volume that its Pod has carried here and that is not found, the status has the reason until it is,
+// and is not written for what only differs from attempt to attempt.
+func TestVolumeStatus_NotFound(t *testing.T) {
+	vmi := domainfixture.Small()
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "plug"})
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "plug", Phase: v1.HotplugVolumeAttachedToNode, Reason: "SuccessfulCreate",
+		HotplugVolume: &v1.HotplugVolumeStatus{AttachPodUID: "hp"}}}
+	o := seen(domain.StatusRunning, "", plainLive(false))
+	for _, tt := range []struct {
+		missing, reason, message string
+		phase                    v1.VolumePhase
+	}{
+		{"no disk.img, process 4711", "HotplugFailed", "no disk.img, process 4711", v1.HotplugVolumeAttachedToNode},
+		{"no disk.img, process 4712", "HotplugFailed", "no disk.img, process 4711", v1.HotplugVolumeAttachedToNode},
+		{"a link", "HotplugFailed", "a link", v1.HotplugVolumeAttachedToNode},
+		{"", "VolumeMountedToPod", "Volume plug has been mounted in virt-launcher pod", v1.HotplugVolumeMounted},
+	} {
+		o.Facts.Missing, o.Facts.Disks = map[string]string{"plug": tt.missing}, nil
+		if tt.missing == "" {
+			o.Facts.Missing, o.Facts.Disks = nil, map[string]convert.DiskSource{"plug": {Path: "/x"}}
+		}
+		vmi.Status.VolumeStatus = VolumeStatus(vmi, o)
+		i := slices.IndexFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.Name == "plug" })
+		if got := vmi.Status.VolumeStatus[i]; got.Reason != tt.reason || got.Message != tt.message || got.Phase != tt.phase {
+			t.Errorf("%q: %+v", tt.missing, got)
+		}
+	}
+}
+
 func TestReflect_FixedDiskFailure(t *testing.T) {
 	vmi := domainfixture.Small()
 	o := seen(domain.StatusRunning, "", plainLive(false))

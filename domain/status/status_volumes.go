@@ -13,6 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 // Reasons of a volume's status, next to a message. The first three are KubeVirt's.
@@ -40,7 +41,7 @@ var passing = []string{ReasonVolumeDetaching, ReasonHotplugFailed, ReasonResizeF
 // it is.
 func VolumeStatus(vmi *v1.VirtualMachineInstance, o Observation) []v1.VolumeStatus {
 	targets := diskTargets(o.live())
-	failed := diskFailures(o.Failures)
+	failed := volumeFailures(o)
 	var out []v1.VolumeStatus
 	known := map[string]bool{}
 	for i := range vmi.Status.VolumeStatus {
@@ -53,6 +54,9 @@ func VolumeStatus(vmi *v1.VirtualMachineInstance, o Observation) []v1.VolumeStat
 			hotplugPhase(vmi, o, &s, targets[s.Name] != "")
 		}
 		if f, ok := failed[s.Name]; ok {
+			if s.Reason == f.reason {
+				f.message = vmistatus.Steady(s.Message, f.message)
+			}
 			s.Reason, s.Message = f.reason, f.message
 		} else if slices.Contains(passing[1:], s.Reason) {
 			s.Reason, s.Message = "", ""
@@ -145,6 +149,17 @@ func arriving(p v1.VolumePhase, o Observation) bool {
 
 // diskFailure is the reason and message of a failed action in a volume's status.
 type diskFailure struct{ reason, message string }
+
+// volumeFailures returns the failures of disks, and why volumes to be hotplugged are not found.
+func volumeFailures(o Observation) map[string]diskFailure {
+	out := diskFailures(o.Failures)
+	for name, why := range o.Facts.Missing {
+		if _, found := out[name]; !found {
+			out[name] = diskFailure{ReasonHotplugFailed, why}
+		}
+	}
+	return out
+}
 
 // diskFailures returns the first failure of each disk, by the name of the volume.
 func diskFailures(all []action.Failure) map[string]diskFailure {

@@ -33,6 +33,7 @@ func TestHotplug_VolumesArrive(t *testing.T) {
 		"what a Pod has carried to the node has arrived":  {carried(v1.HotplugVolumeAttachedToNode), true, true, v1.HotplugVolumeMounted},
 		"so it has if the controller is behind":           {carried(v1.VolumeBound), true, true, v1.HotplugVolumeMounted},
 		"what no Pod carries yet may still be filled":     {waiting(v1.VolumeBound), true, true, v1.VolumeBound},
+		"and is not missing":                              {waiting(v1.VolumeBound), false, true, v1.VolumeBound},
 		"what the guest has is still there for the guest": {carried(v1.VolumeReady), true, true, v1.VolumeReady},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +51,10 @@ func TestHotplug_VolumesArrive(t *testing.T) {
 			tt.status.Name = "data"
 			vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, VolumeStatus: []v1.VolumeStatus{tt.status}}
 			f := prepare(t, w, vmi)
+			// The kubelet mounts volumes before their Pod runs.
+			if missing, want := f.Missing["data"] != "", tt.want == v1.HotplugVolumeAttachedToNode; missing != want {
+				t.Errorf("missing are %v, want one: %t", f.Missing, want)
+			}
 			if got := status.VolumeStatus(vmi, status.Observation{Facts: f})[0].Phase; got != tt.want {
 				t.Errorf("phase %s, want %s; disks %+v", got, tt.want, f.Disks)
 			}

@@ -150,7 +150,7 @@ func generates(by func(generated, context.Context, volume) (convert.DiskSource, 
 func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
 	for i := range vmi.Spec.Volumes {
 		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: w.Dir(vmi.UID), pods: w.Pods}
-		src, err := w.volume(ctx, v)
+		src, err := w.volume(ctx, v, f)
 		if err != nil {
 			return err
 		}
@@ -180,12 +180,12 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 
 // volume locates, or makes, the data of a volume and examines its capabilities. A volume that needs
 // no file here, or not yet, has no path.
-func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, error) {
+func (w *Workspace) volume(ctx context.Context, v volume, f *convert.Facts) (convert.DiskSource, error) {
 	if err := v.check(); err != nil || v.isDirectory() {
 		return convert.DiskSource{}, err
 	}
 	if !convert.Plugged(v.vmi, v.Volume) {
-		return w.arrived(ctx, v), nil
+		return w.carried(ctx, v, f), nil
 	}
 	if w.Volumes != nil && v.attached() {
 		return attached{w}.hotplugged(ctx, v)
@@ -206,30 +206,40 @@ func (w *Workspace) volume(ctx context.Context, v volume) (convert.DiskSource, e
 	return convert.DiskSource{}, nil
 }
 
+// carried locates a hotplugged volume that is not attached to the domain yet. That it is missing
+// although a Pod carries it becomes a fact: the kubelet has mounted volumes before their Pod runs.
+func (w *Workspace) carried(ctx context.Context, v volume, f *convert.Facts) convert.DiskSource {
+	src, err := w.arrived(ctx, v)
+	if err == nil {
+		return src
+	}
+	if slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && s.HotplugVolume != nil && s.HotplugVolume.AttachPodUID != ""
+	}) {
+		if f.Missing == nil {
+			f.Missing = map[string]string{}
+		}
+		f.Missing[v.Name] = err.Error()
+	}
+	return convert.DiskSource{}
+}
+
 // arrived locates a hotplugged volume that is on the node and not attached to the domain yet. It
-// changes nothing; a volume that cannot be inspected has not arrived, and its error is reported
-// when it is attached.
-func (w *Workspace) arrived(ctx context.Context, v volume) convert.DiskSource {
+// changes nothing. A volume that is not on the node has no path.
+func (w *Workspace) arrived(ctx context.Context, v volume) (convert.DiskSource, error) {
 	name := volumeclaim.Of(v.Volume)
 	if name == "" || !v.attached() {
-		return convert.DiskSource{}
+		return convert.DiskSource{}, nil
 	}
 	if w.Volumes != nil {
-		src, err := attached{w}.hotplugged(ctx, v)
-		if err != nil {
-			return convert.DiskSource{}
-		}
-		return src
+		return attached{w}.hotplugged(ctx, v)
 	}
 	c, err := claimDisks{w.Claims}.locate(ctx, v, "", name)
 	src := v.claimAt(c, diskImage)
 	if err == nil {
 		_, err = v.present(ctx, "", &src)
 	}
-	if err != nil {
-		return convert.DiskSource{}
-	}
-	return src
+	return src, err
 }
 
 // attached reports whether a Pod on the node carries the hotplugged volume.

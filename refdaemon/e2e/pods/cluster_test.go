@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/virtloom/virtloom/internal/realcluster"
 	"github.com/virtloom/virtloom/internal/refcluster"
@@ -47,6 +49,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
 	code := m.Run()
 	if c := shared.cluster; c != nil {
 		if code != 0 {

@@ -48,7 +48,7 @@ func TestVolumes_AtStart(t *testing.T) {
 		return // nightly
 	}
 	c := cluster(t)
-	loop, number := loopDevice(t)
+	loop, _, number := loopDevice(t, "block")
 	block := claim(t, "block", corev1.PersistentVolumeBlock, corev1.ReadWriteOnce, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: loop}})
 	files := claim(t, "files", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce, image(t, "files", filesSize))
 	shared := claim(t, "together", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, image(t, "together", sharedSize))
@@ -156,7 +156,11 @@ func (s *scene) opens(devices ...cgroup.Rule) {
 	s.Helper()
 	pods, err := s.pods(s.Context())
 	must(s.T, err)
-	list := deviceList(s.T, containerID(s.T, pods[0]))
+	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == s.vmi.Status.NodeName })
+	if i < 0 {
+		s.Fatalf("no Pod on %s", s.vmi.Status.NodeName)
+	}
+	list := deviceList(s.T, containerID(s.T, pods[i]))
 	if list == "" {
 		s.Log("the machine has no devices.list: control groups of version 2")
 		return
@@ -209,12 +213,12 @@ func deviceList(t *testing.T, container string) string {
 	return found
 }
 
-// loopDevice makes a device of the machine, which every node sees, and returns its number. It is detached when it is closed: at the end
-// of the test or of its process.
-func loopDevice(t *testing.T) (path string, number int64) {
+// loopDevice makes a device of the machine, which every node sees, and returns its file and its number. It is detached when it is
+// closed: at the end of the test or of its process.
+func loopDevice(t *testing.T, name string) (path, file string, number int64) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "block")
-	must(t, os.WriteFile(file, []byte("virtloom-block\n"), 0o600))
+	file = filepath.Join(t.TempDir(), name)
+	must(t, os.WriteFile(file, []byte("virtloom-"+name+"\n"), 0o600))
 	must(t, os.Truncate(file, blockSize))
 	out, err := exec.CommandContext(t.Context(), "losetup", "--find", "--show", file).Output()
 	must(t, err)
@@ -227,7 +231,7 @@ func loopDevice(t *testing.T) (path string, number int64) {
 	t.Cleanup(func() { must(t, device.Close()) })
 	_, err = fmt.Sscanf(path, "/dev/loop%d", &number)
 	must(t, err)
-	return path, number
+	return path, file, number
 }
 
 // image makes a folder that every node sees, with a disk image of that size.
