@@ -10,15 +10,15 @@ import (
 	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// bounds are how long each phase may take.
-type bounds struct{ *decision }
+// policyBounds are how long each phase may take.
+type policyBounds struct{ *decision }
 
-func (d bounds) pending() time.Duration { return d.s.Config.Timeouts.Pending }
+func (d policyBounds) pending() time.Duration { return d.s.Config.Timeouts.Pending }
 
 // handOff allows the wait for a slot at the target as much time as the wait for the
 // first slot; the rest of the phase is bounded from when the slot was free. Another cluster
 // does not wait.
-func (d bounds) handOff() time.Duration {
+func (d policyBounds) handOff() time.Duration {
 	t, waiting := d.s.Config.Timeouts, Condition(d.s.Migration.Status, ConditionWaiting)
 	if waiting == nil || d.s.Migration.Status.Phase != v1.MigrationScheduled || t.HandOff <= 0 || betweenClusters(d.s.Migration) {
 		return t.HandOff
@@ -33,13 +33,13 @@ func (d bounds) handOff() time.Duration {
 	return bound
 }
 
-func (d bounds) prepare() time.Duration { return d.s.Config.Timeouts.Prepare }
+func (d policyBounds) prepare() time.Duration { return d.s.Config.Timeouts.Prepare }
 
-func (d bounds) begin() time.Duration { return d.s.Config.Timeouts.Begin }
+func (d policyBounds) begin() time.Duration { return d.s.Config.Timeouts.Begin }
 
 // running returns the configured bound, or the budget of the options resolved at
 // handoff.
-func (d bounds) running() time.Duration {
+func (d policyBounds) running() time.Duration {
 	if t := d.s.Config.Timeouts.Running; t != 0 {
 		return t
 	}
@@ -49,4 +49,4 @@ func (d bounds) running() time.Duration {
 	return policy.Resolution{Options: d.ms.VMIMConfigurationOptions}.Budget(d.s.VMI)
 }
 
-func (d bounds) synchronize() time.Duration { return d.s.Config.Timeouts.Synchronize }
+func (d policyBounds) synchronize() time.Duration { return d.s.Config.Timeouts.Synchronize }

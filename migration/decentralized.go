@@ -30,34 +30,34 @@ type Sending struct {
 // senders holds the rows of sending migrations.
 var senders = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
+		responsible: handoff.ByController, within: in(policyBounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationSynchronizing: {
 		responsible: handoff.ByOtherCluster, awaits: reasonSynchronizing, message: "waiting for the receiving cluster to accept the migration",
-		within: in(bounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
+		within: in(policyBounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: {
-		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(sender.pending),
+		responsible: handoff.ByController, within: in(policyBounds.pending), overdue: reasonPendingTimeout, step: in(sender.pending),
 	},
 	v1.MigrationScheduling: {
 		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to create the target Pod",
-		within: in(bounds.pending), overdue: reasonReceiverTimeout, step: in(sender.scheduling),
+		within: in(policyBounds.pending), overdue: reasonReceiverTimeout, step: in(sender.scheduling),
 	},
 	v1.MigrationScheduled: {
 		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForReceiver, message: "waiting for the receiving cluster to report the target node",
-		within: in(bounds.handOff), overdue: reasonHandOffTimeout, step: in(sender.scheduled),
+		within: in(policyBounds.handOff), overdue: reasonHandOffTimeout, step: in(sender.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
 		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
-		within: in(bounds.prepare), overdue: reasonPrepareTimeout, step: in(sender.preparing),
+		within: in(policyBounds.prepare), overdue: reasonPrepareTimeout, step: in(sender.preparing),
 	},
 	v1.MigrationTargetReady: {
 		responsible: handoff.BySourceNode, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
-		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
+		within: in(policyBounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
 		responsible: handoff.BySourceNode, awaits: ReasonMoving, message: "the VMI is being migrated to the receiving cluster",
-		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(sender.running),
+		within: in(policyBounds.running), overdue: reasonMoveTimeout, step: in(sender.running),
 	},
 	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(sender.succeeded)},
 	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(sender.failed)},
@@ -66,11 +66,11 @@ var senders = map[v1.VirtualMachineInstanceMigrationPhase]row{
 // receivers holds the rows of receiving migrations.
 var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
+		responsible: handoff.ByController, within: in(policyBounds.pending), overdue: reasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationWaitingForSync: {
 		responsible: handoff.ByOtherCluster, awaits: reasonSynchronizing, message: "waiting for the sending cluster to report the VMI",
-		within: in(bounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
+		within: in(policyBounds.synchronize), overdue: reasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: table[v1.MigrationPending],
 	v1.MigrationScheduling: {
@@ -81,11 +81,11 @@ var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPreparingTarget: table[v1.MigrationPreparingTarget],
 	v1.MigrationTargetReady: {
 		responsible: handoff.ByOtherCluster, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the sending cluster to begin",
-		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(receiver.targetReady),
+		within: in(policyBounds.begin), overdue: reasonBeginTimeout, step: in(receiver.targetReady),
 	},
 	v1.MigrationRunning: {
 		responsible: handoff.ByOtherCluster, awaits: ReasonMoving, message: "the VMI is being migrated from the sending cluster",
-		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
+		within: in(policyBounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
 	},
 	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(receiver.succeeded)},
 	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(finish.failed)},

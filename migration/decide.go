@@ -110,7 +110,7 @@ var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 		responsible: handoff.ByController, step: in(advance.unset),
 	},
 	v1.MigrationPending: {
-		responsible: handoff.ByController, within: in(bounds.pending), overdue: reasonPendingTimeout,
+		responsible: handoff.ByController, within: in(policyBounds.pending), overdue: reasonPendingTimeout,
 		step: in(advance.pending),
 	},
 	v1.MigrationScheduling: {
@@ -118,20 +118,20 @@ var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled: {
-		responsible: handoff.ByController, within: in(bounds.handOff), overdue: reasonHandOffTimeout,
+		responsible: handoff.ByController, within: in(policyBounds.handOff), overdue: reasonHandOffTimeout,
 		step: in(advance.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
 		responsible: handoff.ByTargetNode, awaits: reasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
-		within: in(bounds.prepare), overdue: reasonPrepareTimeout, step: in(advance.preparing),
+		within: in(policyBounds.prepare), overdue: reasonPrepareTimeout, step: in(advance.preparing),
 	},
 	v1.MigrationTargetReady: {
 		responsible: handoff.BySourceNode, awaits: reasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
-		within: in(bounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
+		within: in(policyBounds.begin), overdue: reasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
 		responsible: handoff.BySourceNode, awaits: ReasonMoving, message: "the VMI is being migrated",
-		within: in(bounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
+		within: in(policyBounds.running), overdue: reasonMoveTimeout, step: in(advance.running),
 	},
 	v1.MigrationSucceeded: {responsible: handoff.ByNobody, step: in(finish.succeeded)},
 	v1.MigrationFailed:    {responsible: handoff.ByNobody, step: in(finish.failed)},

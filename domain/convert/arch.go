@@ -96,7 +96,7 @@ func (c *Conversion) virtioModel() string {
 	switch {
 	case c.arch.plainVirtio:
 		return "virtio"
-	case isTrue(c.VMI.Spec.Domain.Devices.UseVirtioTransitional):
+	case specIsTrue(c.VMI.Spec.Domain.Devices.UseVirtioTransitional):
 		return "virtio-transitional"
 	}
 	return "virtio-non-transitional"

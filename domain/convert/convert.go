@@ -165,6 +165,6 @@ func yesNo(yes bool) string {
 	return "no"
 }
 
-// isTrue and isFalse report whether an optional boolean is set to that value.
-func isTrue(b *bool) bool  { return b != nil && *b }
-func isFalse(b *bool) bool { return b != nil && !*b }
+// specIsTrue and specIsFalse report whether an optional boolean is set to that value.
+func specIsTrue(b *bool) bool  { return b != nil && *b }
+func specIsFalse(b *bool) bool { return b != nil && !*b }

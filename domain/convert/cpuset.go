@@ -30,8 +30,8 @@ func cpuSet(ids []uint) string {
 	return strings.Join(parts, ",")
 }
 
-// upTo returns 0, 1, … n-1.
-func upTo(n uint) []uint {
+// numbersBelow returns 0, 1, … n-1.
+func numbersBelow(n uint) []uint {
 	out := make([]uint, n)
 	for i := range out {
 		out[i] = uint(i)

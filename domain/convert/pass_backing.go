@@ -57,7 +57,7 @@ func hugePages(out *libvirtxml.DomainMemoryBacking, page int64) {
 // libvirt does, so that the guest has no less than requested.
 func (c memoryBackingPass) singleCell() *libvirtxml.DomainNuma {
 	return &libvirtxml.DomainNuma{Cell: []libvirtxml.DomainCell{{
-		ID: new(uint(0)), CPUs: cpuSet(upTo(c.Domain.VCPU.Value)), Memory: (c.Domain.Memory.Value + 1023) / 1024, Unit: "KiB",
+		ID: new(uint(0)), CPUs: cpuSet(numbersBelow(c.Domain.VCPU.Value)), Memory: (c.Domain.Memory.Value + 1023) / 1024, Unit: "KiB",
 	}}}
 }
 

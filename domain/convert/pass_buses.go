@@ -36,7 +36,7 @@ func buses(c *Conversion) {
 	}
 	// Without a serial console the domain has no controller, as in KubeVirt; libvirt adds one for
 	// the channel of the guest agent.
-	if !isFalse(c.VMI.Spec.Domain.Devices.AutoattachSerialConsole) {
+	if !specIsFalse(c.VMI.Spec.Domain.Devices.AutoattachSerialConsole) {
 		serial := c.addController("virtio-serial", 0, c.virtioModel())
 		serial.Driver, serial.VirtIOSerial = controllerDriver(c), &libvirtxml.DomainControllerVirtIOSerial{}
 	}

@@ -28,7 +28,7 @@ func clock(c *Conversion) error {
 			return err
 		}
 	}
-	if f := tscFrequency(c.VMI); f > 0 {
+	if f := clockTSCFrequency(c.VMI); f > 0 {
 		out.Timer = append(out.Timer, libvirtxml.DomainTimer{Name: "tsc", Frequency: f})
 	}
 	if in != nil || len(out.Timer) > 0 {
@@ -54,10 +54,10 @@ func (c *Conversion) clockOffset(in *v1.Clock, out *libvirtxml.DomainClock) erro
 	return nil
 }
 
-// tscFrequency returns the frequency in Hz that the guest's time stamp counter must have on every
+// clockTSCFrequency returns the frequency in Hz that the guest's time stamp counter must have on every
 // node it may migrate to, 0 if any will do. It is required by guests with an invariant counter or
 // with reenlightenment.
-func tscFrequency(vmi *v1.VirtualMachineInstance) uint64 {
+func clockTSCFrequency(vmi *v1.VirtualMachineInstance) uint64 {
 	h := vmi.Status.TopologyHints
 	if h == nil || h.TSCFrequency == nil || *h.TSCFrequency <= 0 {
 		return 0
@@ -77,7 +77,7 @@ func tscFrequency(vmi *v1.VirtualMachineInstance) uint64 {
 func timers(t *v1.Timer) []libvirtxml.DomainTimer {
 	var out []libvirtxml.DomainTimer
 	add := func(name string, present *bool, track, policy string) {
-		out = append(out, libvirtxml.DomainTimer{Name: name, Present: yesNo(!isFalse(present)), Track: track, TickPolicy: policy})
+		out = append(out, libvirtxml.DomainTimer{Name: name, Present: yesNo(!specIsFalse(present)), Track: track, TickPolicy: policy})
 	}
 	if t.RTC != nil {
 		add("rtc", t.RTC.Enabled, string(t.RTC.Track), string(t.RTC.TickPolicy))

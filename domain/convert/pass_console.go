@@ -77,7 +77,7 @@ func console(c *Conversion) error {
 		return err
 	}
 	in := &c.VMI.Spec.Domain.Devices
-	if isFalse(in.AutoattachSerialConsole) {
+	if specIsFalse(in.AutoattachSerialConsole) {
 		return nil
 	}
 	path, err := c.socketPath(SerialSocket)

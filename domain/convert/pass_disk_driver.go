@@ -22,7 +22,7 @@ func (p *diskPass) cache() error {
 	default:
 		return p.Invalid(p.field+".cache", fmt.Sprintf("Unsupported value: %q", mode), "use none, writethrough or writeback")
 	}
-	if isTrue(p.in.Shareable) {
+	if specIsTrue(p.in.Shareable) {
 		if cmp.Or(mode, v1.CacheNone) != v1.CacheNone {
 			return p.Invalid(p.field+".cache", fmt.Sprintf("Invalid value: a shareable disk does not support cache %s", mode), "remove it, or use none")
 		}
@@ -115,7 +115,7 @@ func (p *diskPass) blockSize() error {
 	if b == nil {
 		return nil
 	}
-	match := b.MatchVolume != nil && !isFalse(b.MatchVolume.Enabled)
+	match := b.MatchVolume != nil && !specIsFalse(b.MatchVolume.Enabled)
 	switch {
 	case b.Custom != nil && match:
 		return p.Invalid(p.field+".blockSize", "Forbidden: custom and matchVolume are mutually exclusive", "set one of them")

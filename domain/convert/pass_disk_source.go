@@ -70,7 +70,7 @@ func (p *diskPass) data() error {
 		if err := p.dataStore(); err != nil {
 			return err
 		}
-	} else if isTrue(p.in.ChangedBlockTracking) {
+	} else if specIsTrue(p.in.ChangedBlockTracking) {
 		return &Error{
 			Object: p.object(), Field: p.field + ".changedBlockTracking",
 			Reason: "the node has no changed block tracking overlay for the volume",

@@ -75,15 +75,15 @@ func (t *targetNames) next(volume, bus string) string {
 		return name
 	}
 	for ; ; t.from[prefix]++ {
-		if name := prefix + letters(t.from[prefix]); !t.used[name] {
+		if name := prefix + targetLetters(t.from[prefix]); !t.used[name] {
 			t.used[name] = true
 			return name
 		}
 	}
 }
 
-// letters returns a, b, …, z, aa, ab, … for 0, 1, ….
-func letters(i uint) string {
+// targetLetters returns a, b, …, z, aa, ab, … for 0, 1, ….
+func targetLetters(i uint) string {
 	s := ""
 	for i++; i > 0; i = (i - 1) / 26 {
 		s = string(rune('a'+(i-1)%26)) + s

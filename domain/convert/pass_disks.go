@@ -146,7 +146,7 @@ func (p *diskPass) convert(names *targetNames) error {
 // virtio sets the options of virtio disks.
 func (p *diskPass) virtio() {
 	p.out.Model = p.virtioModel()
-	if isTrue(p.VMI.Spec.Domain.Devices.BlockMultiQueue) {
+	if specIsTrue(p.VMI.Spec.Domain.Devices.BlockMultiQueue) {
 		p.out.Driver.Queues = new(uint(xmlspec.TopologyOf(&p.VMI.Spec.Domain).Count()))
 	}
 	if p.encrypted() {
@@ -169,7 +169,7 @@ func (p *diskPass) device() error {
 		kinds++
 	}
 	if d := p.in.CDRom; d != nil {
-		p.out.Device, bus, p.ro = deviceCDROM, d.Bus, !isFalse(d.ReadOnly)
+		p.out.Device, bus, p.ro = deviceCDROM, d.Bus, !specIsFalse(d.ReadOnly)
 		kinds++
 		if err := p.tray(d.Tray); err != nil {
 			return err
@@ -234,7 +234,7 @@ func (p *diskPass) common() error {
 		return p.Invalid(p.field+".serial", fmt.Sprintf("Invalid value: %q", p.in.Serial), "use 1 to 256 letters, digits, _ . + and -")
 	}
 	p.out.Serial = p.in.Serial
-	if isTrue(p.in.Shareable) {
+	if specIsTrue(p.in.Shareable) {
 		p.out.Shareable = &libvirtxml.DomainDiskShareable{}
 	}
 	if o := p.in.BootOrder; o != nil {

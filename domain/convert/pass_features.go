@@ -20,14 +20,14 @@ const (
 )
 
 // enabled reports whether a feature is on, which is the default if it is present.
-func enabled(f *v1.FeatureState) bool { return f != nil && !isFalse(f.Enabled) }
+func enabled(f *v1.FeatureState) bool { return f != nil && !specIsFalse(f.Enabled) }
 
 // state returns on or off for a feature that is present, and nil otherwise.
 func state(f *v1.FeatureState) *libvirtxml.DomainFeatureState {
 	if f == nil {
 		return nil
 	}
-	return &libvirtxml.DomainFeatureState{State: onOff(!isFalse(f.Enabled))}
+	return &libvirtxml.DomainFeatureState{State: onOff(!specIsFalse(f.Enabled))}
 }
 
 // features sets ACPI, APIC and the other features of the spec, and those that follow from the type
@@ -60,7 +60,7 @@ func enlightenments(c *Conversion, f *v1.Features) error {
 	switch {
 	case f.Hyperv != nil:
 		return hyperv(c, f.Hyperv)
-	case f.HypervPassthrough != nil && !isFalse(f.HypervPassthrough.Enabled):
+	case f.HypervPassthrough != nil && !specIsFalse(f.HypervPassthrough.Enabled):
 		if c.Facts.Emulation {
 			return c.Invalid(specDomain+"features.hypervPassthrough", "Forbidden: requires KVM, but the guest is emulated in software", "remove it")
 		}

@@ -36,7 +36,7 @@ func firmware(c *Conversion) error {
 			if err := uefi(c, b.EFI); err != nil {
 				return err
 			}
-		case b.BIOS != nil && isTrue(b.BIOS.UseSerial):
+		case b.BIOS != nil && specIsTrue(b.BIOS.UseSerial):
 			c.Domain.OS.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"}
 		}
 	}
@@ -150,7 +150,7 @@ func selectFirmware(c *Conversion, in *v1.EFI) error {
 // directory; a node without one rejects the VMI rather than lose them.
 func (c firmwarePass) nvramPath(in *v1.EFI) (string, error) {
 	dir := c.Facts.Dir
-	if isTrue(in.Persistent) {
+	if specIsTrue(in.Persistent) {
 		if dir = c.Facts.NVRAMDir; dir == "" {
 			return "", &Error{
 				Object: c.object(), Field: specEFI + ".persistent", Reason: "the node has no directory for persistent UEFI variables",

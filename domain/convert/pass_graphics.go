@@ -34,7 +34,7 @@ var videoModels = map[string][]string{
 // hasGraphics reports whether the domain has a display. As in KubeVirt, a guest of another
 // architecture than its node has none, since emulation would be too slow for it.
 func (c *Conversion) hasGraphics() bool {
-	return !isFalse(c.VMI.Spec.Domain.Devices.AutoattachGraphicsDevice) && !c.crossArchitecture()
+	return !specIsFalse(c.VMI.Spec.Domain.Devices.AutoattachGraphicsDevice) && !c.crossArchitecture()
 }
 
 // graphics adds display, video device and input devices.
@@ -82,7 +82,7 @@ func (c *Conversion) bootsEFI() bool {
 // machines, which have none by default.
 func inputs(c *Conversion) error {
 	in := c.VMI.Spec.Domain.Devices.Inputs
-	if isTrue(c.VMI.Spec.Domain.Devices.AutoattachInputDevice) && len(in) == 0 {
+	if specIsTrue(c.VMI.Spec.Domain.Devices.AutoattachInputDevice) && len(in) == 0 {
 		in = []v1.Input{{Name: "default-0", Type: v1.InputTypeTablet}}
 	}
 	for i := range in {

@@ -162,13 +162,13 @@ func (p *devicePass) gpu(i int) (*libvirtxml.DomainHostdev, error) {
 	}
 	o := in.VirtualGPUOptions.Display
 	switch {
-	case isFalse(o.Enabled), out.SubsysPCI != nil && o.Enabled == nil:
+	case specIsFalse(o.Enabled), out.SubsysPCI != nil && o.Enabled == nil:
 		return out, nil
 	case !p.hasGraphics():
 		return nil, p.Invalid(field+".virtualGPUOptions.display", "Forbidden: requires a graphics device", "set autoattachGraphicsDevice, or disable the display")
 	}
 	framebuffer := ""
-	if o.RamFB == nil || !isFalse(o.RamFB.Enabled) {
+	if o.RamFB == nil || !specIsFalse(o.RamFB.Enabled) {
 		framebuffer = "on"
 	}
 	setDisplay(out, framebuffer)

@@ -31,7 +31,7 @@ type ioThreadPass struct{ *Conversion }
 // dedicated one.
 func (c *Conversion) hasIOThreads() bool {
 	return c.VMI.Spec.Domain.IOThreadsPolicy != nil ||
-		slices.ContainsFunc(c.VMI.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return isTrue(d.DedicatedIOThread) })
+		slices.ContainsFunc(c.VMI.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return specIsTrue(d.DedicatedIOThread) })
 }
 
 // ioThreadPlan computes the number of threads from the disks of the spec and the limit of its
@@ -59,7 +59,7 @@ func (c ioThreadPass) ioThreadPlan() (threadPlan, error) {
 	for i := range c.VMI.Spec.Domain.Devices.Disks {
 		switch d := &c.VMI.Spec.Domain.Devices.Disks[i]; {
 		case c.hotpluggable(d.Name):
-		case isTrue(d.DedicatedIOThread):
+		case specIsTrue(d.DedicatedIOThread):
 			dedicated++
 		default:
 			shared++
@@ -189,7 +189,7 @@ func (c *Conversion) nameParts() {
 		}
 	}
 	for i := range c.VMI.Spec.Domain.Devices.Disks {
-		if d := &c.VMI.Spec.Domain.Devices.Disks[i]; isTrue(d.DedicatedIOThread) {
+		if d := &c.VMI.Spec.Domain.Devices.Disks[i]; specIsTrue(d.DedicatedIOThread) {
 			c.ownThreads[d.Name] = true
 		}
 	}

@@ -39,7 +39,7 @@ func miscellaneous(c *Conversion) error {
 
 // balloon returns the memory balloon.
 func balloon(c *Conversion) *libvirtxml.DomainMemBalloon {
-	if isFalse(c.VMI.Spec.Domain.Devices.AutoattachMemBalloon) {
+	if specIsFalse(c.VMI.Spec.Domain.Devices.AutoattachMemBalloon) {
 		return &libvirtxml.DomainMemBalloon{Model: "none"}
 	}
 	out := &libvirtxml.DomainMemBalloon{Model: c.virtioModel(), FreePageReporting: onOff(reportsFreePages(c))}

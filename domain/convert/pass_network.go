@@ -174,7 +174,7 @@ func (c interfacePass) noNetwork(name, reason string) error {
 // bounce buffers for guests with encrypted memory. Nil for the defaults.
 func (c interfacePass) vhost() *libvirtxml.DomainInterfaceDriver {
 	out := &libvirtxml.DomainInterfaceDriver{Name: "vhost"}
-	if isTrue(c.VMI.Spec.Domain.Devices.NetworkInterfaceMultiQueue) {
+	if specIsTrue(c.VMI.Spec.Domain.Devices.NetworkInterfaceMultiQueue) {
 		out.Queues = uint(min(xmlspec.TopologyOf(&c.VMI.Spec.Domain).Count(), maxQueues))
 	}
 	if c.encrypted() {

@@ -32,7 +32,7 @@ func peripherals(c *Conversion) error {
 // the other interface only.
 func tpm(c *Conversion) error {
 	in := c.VMI.Spec.Domain.Devices.TPM
-	if in == nil || isFalse(in.Enabled) {
+	if in == nil || specIsFalse(in.Enabled) {
 		return nil
 	}
 	if c.arch.name == specS390X {
@@ -40,7 +40,7 @@ func tpm(c *Conversion) error {
 	}
 	emulator := &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"}
 	model := "tpm-tis"
-	if isTrue(in.Persistent) {
+	if specIsTrue(in.Persistent) {
 		emulator.PersistentState = "yes"
 		if c.arch.name == specX86 {
 			model = "tpm-crb"
@@ -56,7 +56,7 @@ func tpm(c *Conversion) error {
 // requires a modern device since 5.1.
 func vsock(c *Conversion) error {
 	cid := c.VMI.Status.VSOCKCID
-	switch wanted := isTrue(c.VMI.Spec.Domain.Devices.AutoattachVSOCK); {
+	switch wanted := specIsTrue(c.VMI.Spec.Domain.Devices.AutoattachVSOCK); {
 	case !wanted && cid == nil:
 		return nil
 	case c.Facts.LocalVSOCK:

@@ -57,7 +57,7 @@ func launchSecurity(c *Conversion) error {
 	switch {
 	case ls.SEV != nil:
 		policy := uint(sevNoDebug)
-		if p := ls.SEV.Policy; p != nil && isTrue(p.EncryptedState) {
+		if p := ls.SEV.Policy; p != nil && specIsTrue(p.EncryptedState) {
 			policy |= sevEncryptedState
 		}
 		out.SEV = &libvirtxml.DomainLaunchSecuritySEV{Policy: &policy, DHCert: ls.SEV.DHCert, Session: ls.SEV.Session}

@@ -24,7 +24,7 @@ func services(c *Conversion) error {
 		return c.unserved(field, "does not run hook sidecars", "remove it")
 	case d.DownwardMetrics != nil && !s.DownwardMetrics:
 		return c.unserved(specDevices+"downwardMetrics", "does not serve metrics to guests", "remove it")
-	case d.TPM != nil && !isFalse(d.TPM.Enabled) && isTrue(d.TPM.Persistent) && !s.PersistentState:
+	case d.TPM != nil && !specIsFalse(d.TPM.Enabled) && specIsTrue(d.TPM.Persistent) && !s.PersistentState:
 		return c.unserved(specDevices+"tpm.persistent", "does not support persistent TPM state", "remove it")
 	}
 	for i := range c.VMI.Spec.AccessCredentials {

@@ -240,7 +240,7 @@ func TestSpecDiskTargets(t *testing.T) {
 
 func TestLetters_LinuxOrder(t *testing.T) {
 	for i, want := range map[uint]string{0: "a", 25: "z", 26: "aa", 51: "az", 52: "ba", 701: "zz", 702: "aaa"} {
-		if got := letters(i); got != want || letterIndex(got) != i {
+		if got := targetLetters(i); got != want || letterIndex(got) != i {
 			t.Errorf("%d is %q, back %d; want %q", i, got, letterIndex(got), want)
 		}
 	}

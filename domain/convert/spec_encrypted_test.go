@@ -85,7 +85,7 @@ func TestSCSIController_IOThread(t *testing.T) {
 			for i := range v.Spec.Domain.Devices.Disks {
 				d := &v.Spec.Domain.Devices.Disks[i]
 				for _, name := range threads {
-					d.DedicatedIOThread = new(d.Name == name || isTrue(d.DedicatedIOThread))
+					d.DedicatedIOThread = new(d.Name == name || specIsTrue(d.DedicatedIOThread))
 				}
 			}
 		}

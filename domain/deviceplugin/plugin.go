@@ -48,7 +48,7 @@ type Plugin struct {
 	// Clock is the clock for the backoff. Defaults to the real clock.
 	Clock clock.Clock
 
-	serving atomic.Pointer[server]
+	serving atomic.Pointer[pluginServer]
 }
 
 // Ready reports whether a kubelet has accepted the registration, received the list of slots, and
@@ -128,7 +128,7 @@ func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	if p.Device.Open {
 		load = n.load
 	}
-	s := newServer(p.Device, healthy, load)
+	s := newPluginServer(p.Device, healthy, load)
 	g := grpc.NewServer()
 	kubelet.RegisterDevicePluginServer(g, s)
 	served := make(chan error, 1)
@@ -185,7 +185,7 @@ func (p *Plugin) register(ctx context.Context, endpoint string) error {
 
 // watch reports changes of the device's health until the plugin has to restart. It returns nil if
 // the kubelet was restarted, or removed the plugin's socket, which it does when it starts.
-func (p *Plugin) watch(ctx context.Context, n nodes, s *server, served <-chan error, lasts func() bool) error {
+func (p *Plugin) watch(ctx context.Context, n nodes, s *pluginServer, served <-chan error, lasts func() bool) error {
 	log := logr.FromContextOrDiscard(ctx)
 	for {
 		select {
@@ -217,7 +217,7 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *server, served <-chan er
 
 // stop reports an empty list to the kubelet, waits for up to farewell until it is sent, and removes
 // the socket.
-func (p *Plugin) stop(ctx context.Context, g *grpc.Server, s *server, sock *socket) error {
+func (p *Plugin) stop(ctx context.Context, g *grpc.Server, s *pluginServer, sock *socket) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
 	p.serving.CompareAndSwap(s, nil)

@@ -12,8 +12,8 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// server implements the device plugin service for the kubelet.
-type server struct {
+// pluginServer implements the device plugin service for the kubelet.
+type pluginServer struct {
 	kubelet.UnimplementedDevicePluginServer
 
 	device Device
@@ -29,12 +29,12 @@ type server struct {
 	watching int
 }
 
-func newServer(d Device, healthy bool, load func() error) *server {
-	return &server{device: d, healthy: healthy, load: load, changed: make(chan struct{})}
+func newPluginServer(d Device, healthy bool, load func() error) *pluginServer {
+	return &pluginServer{device: d, healthy: healthy, load: load, changed: make(chan struct{})}
 }
 
 // setHealthy sets the health, and makes all streams send the list again if it has changed.
-func (s *server) setHealthy(healthy bool) (changed bool) {
+func (s *pluginServer) setHealthy(healthy bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.healthy == healthy || s.ended {
@@ -46,7 +46,7 @@ func (s *server) setHealthy(healthy bool) (changed bool) {
 }
 
 // end makes all streams send an empty list and end.
-func (s *server) end() {
+func (s *pluginServer) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
@@ -55,20 +55,20 @@ func (s *server) end() {
 	}
 }
 
-func (s *server) lockedNotify() {
+func (s *pluginServer) lockedNotify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // watched reports whether a kubelet has received a list and listens for the next one.
-func (s *server) watched() bool {
+func (s *pluginServer) watched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watching > 0 && !s.ended
 }
 
 // list returns the current list, and a channel that is closed when the list changes.
-func (s *server) list() (list *kubelet.ListAndWatchResponse, changed <-chan struct{}, last bool) {
+func (s *pluginServer) list() (list *kubelet.ListAndWatchResponse, changed <-chan struct{}, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list = &kubelet.ListAndWatchResponse{}
@@ -86,19 +86,19 @@ func (s *server) list() (list *kubelet.ListAndWatchResponse, changed <-chan stru
 }
 
 // count adds n to the number of streams that have sent a list.
-func (s *server) count(n int) {
+func (s *pluginServer) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watching += n
 }
 
 // GetDevicePluginOptions reports that no call before the start of a container is needed.
-func (s *server) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
+func (s *pluginServer) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
 	return &kubelet.DevicePluginOptions{}, nil
 }
 
 // ListAndWatch sends the list, now and whenever it changes.
-func (s *server) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
+func (s *pluginServer) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
 	for first := true; ; first = false {
 		list, changed, last := s.list()
 		if err := stream.Send(list); err != nil {
@@ -120,7 +120,7 @@ func (s *server) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServe
 }
 
 // Allocate returns the device nodes for each container.
-func (s *server) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
+func (s *pluginServer) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	out := &kubelet.AllocateResponse{}
 	for _, container := range req.GetContainerRequests() {
 		if err := s.check(container.GetDevicesIds()); err != nil {
@@ -141,12 +141,12 @@ func (s *server) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kub
 }
 
 // PreStartContainer only makes the checks of Allocate.
-func (s *server) PreStartContainer(_ context.Context, req *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
+func (s *pluginServer) PreStartContainer(_ context.Context, req *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
 	return &kubelet.PreStartContainerResponse{}, s.check(req.GetDevicesIds())
 }
 
 // check rejects unknown slot IDs, and a device that is not available.
-func (s *server) check(ids []string) error {
+func (s *pluginServer) check(ids []string) error {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if !s.device.has(id) || seen[id] {

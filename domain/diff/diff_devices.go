@@ -138,7 +138,7 @@ func (c *comparison) missing(field string, live bool, verb domain.Verb, dev doma
 func (c *comparison) disk(field string, w, h *libvirtxml.DomainDisk) {
 	// A disk that is not in last was hotplugged since the stamp was written, or the stamp was lost;
 	// only in the first case is it known what was asked for, and it is compared in full.
-	last := find(c.had.Disks, w.Alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias })
+	last := findByAlias(c.had.Disks, w.Alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias })
 	c.source(field, w, h)
 	k := c.walk(field)
 	k.plugged = last == nil && c.last != nil
@@ -173,8 +173,8 @@ func deviceKind(d *libvirtxml.DomainDisk) string {
 	return d.Device
 }
 
-// find returns the device with the given alias, nil if there is none.
-func find[T any](list []T, a *libvirtxml.DomainAlias, aliasOf func(*T) *libvirtxml.DomainAlias) *T {
+// findByAlias returns the device with the given alias, nil if there is none.
+func findByAlias[T any](list []T, a *libvirtxml.DomainAlias, aliasOf func(*T) *libvirtxml.DomainAlias) *T {
 	for i := range list {
 		if b := aliasOf(&list[i]); a != nil && b != nil && a.Name == b.Name {
 			return &list[i]
@@ -233,7 +233,7 @@ func (c *comparison) interfaces() {
 	aliasOf := func(i *libvirtxml.DomainInterface) *libvirtxml.DomainAlias { return i.Alias }
 	for i := range c.wanted.Interfaces {
 		w := &c.wanted.Interfaces[i]
-		h := find(c.runs.Interfaces, w.Alias, aliasOf)
+		h := findByAlias(c.runs.Interfaces, w.Alias, aliasOf)
 		if h == nil {
 			c.missing(fieldOf("interfaces", w.Alias), true, domain.AttachDevice, w)
 			continue
@@ -242,7 +242,7 @@ func (c *comparison) interfaces() {
 	}
 	for i := range c.runs.Interfaces {
 		h := &c.runs.Interfaces[i]
-		if xmlspec.NameOf(h.Alias) != "" && find(c.wanted.Interfaces, h.Alias, aliasOf) == nil {
+		if xmlspec.NameOf(h.Alias) != "" && findByAlias(c.wanted.Interfaces, h.Alias, aliasOf) == nil {
 			c.missing(fieldOf("interfaces", h.Alias), !ordinalTap(h), domain.DetachDevice, h)
 		}
 	}
@@ -259,7 +259,7 @@ func ordinalTap(i *libvirtxml.DomainInterface) bool {
 
 // networkCard compares both sides of one interface.
 func (c *comparison) networkCard(field string, w, h *libvirtxml.DomainInterface) {
-	last := find(c.had.Interfaces, w.Alias, func(i *libvirtxml.DomainInterface) *libvirtxml.DomainAlias { return i.Alias })
+	last := findByAlias(c.had.Interfaces, w.Alias, func(i *libvirtxml.DomainInterface) *libvirtxml.DomainAlias { return i.Alias })
 	k := c.walk(field)
 	k.plugged = last == nil && c.last != nil
 	k.skip = func(path string) bool { return path == "Driver.Queues" && c.cpusChange() }
@@ -290,20 +290,20 @@ func (c *comparison) hostDevices() {
 	aliasOf := func(h *libvirtxml.DomainHostdev) *libvirtxml.DomainAlias { return h.Alias }
 	for i := range c.wanted.Hostdevs {
 		w := &c.wanted.Hostdevs[i]
-		h := find(c.runs.Hostdevs, w.Alias, aliasOf)
+		h := findByAlias(c.runs.Hostdevs, w.Alias, aliasOf)
 		if h == nil {
 			c.missing(hostdevField(w), xmlspec.IsVirtualFunction(w), domain.AttachDevice, w)
 			continue
 		}
 		k := c.walk(hostdevField(w))
-		last := find(c.had.Hostdevs, w.Alias, aliasOf)
+		last := findByAlias(c.had.Hostdevs, w.Alias, aliasOf)
 		k.plugged = last == nil && c.last != nil
 		k.compare(hostdevRules, tripleOf(w, last, h))
 		c.address(hostdevField(w), w.Address, h.Address)
 	}
 	for i := range c.runs.Hostdevs {
 		h := &c.runs.Hostdevs[i]
-		if xmlspec.NameOf(h.Alias) != "" && find(c.wanted.Hostdevs, h.Alias, aliasOf) == nil {
+		if xmlspec.NameOf(h.Alias) != "" && findByAlias(c.wanted.Hostdevs, h.Alias, aliasOf) == nil {
 			c.missing(hostdevField(h), xmlspec.IsVirtualFunction(h), domain.DetachDevice, h)
 		}
 	}

@@ -49,17 +49,17 @@ const (
 // nothing is the rule for parts that are not compared.
 var nothing = rule{}
 
-// boots is for values that the hypervisor rewrites or completes, or that no reader sees: only a change of
+// bootsRule is for values that the hypervisor rewrites or completes, or that no reader sees: only a change of
 // the spec counts. shown is for values that a hypervisor keeps as they were requested: the running
 // domain counts, so a change made by hand is found as well. strict differs from shown in that an unset
 // value means something, such as "not read-only". moves is for properties of the process which the
 // guest cannot see.
-func boots(field string) rule { return rule{class: NextBoot, field: field, reason: fixedAtStart} }
-func shown(field string) rule {
+func bootsRule(field string) rule { return rule{class: NextBoot, field: field, reason: fixedAtStart} }
+func shownRule(field string) rule {
 	return rule{class: NextBoot, field: field, reason: seenByGuest, live: true}
 }
-func strict(field string) rule { r := shown(field); r.exact = true; return r }
-func moves(field string) rule {
+func strictRule(field string) rule { r := shownRule(field); r.exact = true; return r }
+func movesRule(field string) rule {
 	return rule{class: NeedsMigration, field: field, reason: ofTheProcess, live: true}
 }
 
@@ -80,105 +80,105 @@ var ruleTable = map[string]rule{
 	"UUID":     {class: NeedsRecreation, field: fieldDomain + "firmware.uuid", reason: otherMachine, live: true, fold: true},
 	// Sizes and numbers of CPUs: see memory and cpus.
 	"Memory": nothing, "CurrentMemory": nothing, "VCPU": nothing, "VCPUs": nothing,
-	"MaximumMemory":   boots(fieldDomain + "memory.maxGuest"),
-	"MemoryBacking":   boots(fieldDomain + "memory.hugepages"),
-	"IOThreads":       boots(fieldDomain + "ioThreads"),
-	"IOThreadIDs":     boots(fieldDomain + "ioThreads"),
-	"DefaultIOThread": boots(fieldDomain + "ioThreads"),
-	"CPUTune":         boots(fieldDomain + "cpu.dedicatedCpuPlacement"),
-	"NUMATune":        boots(fieldDomain + "cpu.numa"),
-	"SysInfo":         boots(fieldDomain + "firmware"),
-	"OS":              boots(fieldDomain + "firmware"),
+	"MaximumMemory":   bootsRule(fieldDomain + "memory.maxGuest"),
+	"MemoryBacking":   bootsRule(fieldDomain + "memory.hugepages"),
+	"IOThreads":       bootsRule(fieldDomain + "ioThreads"),
+	"IOThreadIDs":     bootsRule(fieldDomain + "ioThreads"),
+	"DefaultIOThread": bootsRule(fieldDomain + "ioThreads"),
+	"CPUTune":         bootsRule(fieldDomain + "cpu.dedicatedCpuPlacement"),
+	"NUMATune":        bootsRule(fieldDomain + "cpu.numa"),
+	"SysInfo":         bootsRule(fieldDomain + "firmware"),
+	"OS":              bootsRule(fieldDomain + "firmware"),
 	"OS.Type":         nothing, // see machine
-	"OS.Loader":       boots(fieldDomain + "firmware.bootloader"),
-	"OS.NVRam":        boots(fieldDomain + "firmware.bootloader"),
+	"OS.Loader":       bootsRule(fieldDomain + "firmware.bootloader"),
+	"OS.NVRam":        bootsRule(fieldDomain + "firmware.bootloader"),
 	"OS.Kernel":       {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.container.kernelPath", reason: readAtBoot, live: true, exact: true},
 	"OS.Initrd":       {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.container.initrdPath", reason: readAtBoot, live: true, exact: true},
 	"OS.Cmdline":      {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.kernelArgs", reason: readAtBoot, live: true, exact: true},
-	"OS.BootMenu":     boots("spec.startStrategy"),
-	"Features":        boots(fieldDomain + "features"),
-	"Clock":           boots(fieldDomain + "clock"),
-	"OnReboot":        boots(fieldDomain + "rebootPolicy"),
-	"LaunchSecurity":  boots(fieldDomain + "launchSecurity"),
+	"OS.BootMenu":     bootsRule("spec.startStrategy"),
+	"Features":        bootsRule(fieldDomain + "features"),
+	"Clock":           bootsRule(fieldDomain + "clock"),
+	"OnReboot":        bootsRule(fieldDomain + "rebootPolicy"),
+	"LaunchSecurity":  bootsRule(fieldDomain + "launchSecurity"),
 
-	"CPU":                       boots(fieldDomain + "cpu"),
-	"CPU.Mode":                  boots(fieldDomain + "cpu.model"),
-	"CPU.Match":                 boots(fieldDomain + "cpu.model"),
-	"CPU.Model":                 boots(fieldDomain + "cpu.model"),
-	"CPU.Features":              boots(fieldDomain + "cpu.features"),
+	"CPU":                       bootsRule(fieldDomain + "cpu"),
+	"CPU.Mode":                  bootsRule(fieldDomain + "cpu.model"),
+	"CPU.Match":                 bootsRule(fieldDomain + "cpu.model"),
+	"CPU.Model":                 bootsRule(fieldDomain + "cpu.model"),
+	"CPU.Features":              bootsRule(fieldDomain + "cpu.features"),
 	"CPU.Topology.Sockets":      nothing, // see cpus
 	"CPU.Topology.Cores":        {class: NextBoot, field: fieldDomain + "cpu.cores", reason: "the topology " + fixedAtStart, live: true},
 	"CPU.Topology.Threads":      {class: NextBoot, field: fieldDomain + "cpu.threads", reason: "the topology " + fixedAtStart, live: true},
-	"CPU.Numa":                  boots(fieldDomain + "cpu.numa"),
+	"CPU.Numa":                  bootsRule(fieldDomain + "cpu.numa"),
 	"CPU.Numa.Cell.CPUs":        nothing, // follows from the number of CPUs
 	"CPU.Numa.Cell.Memory":      nothing, // follows from the size of memory
 	"CPU.Numa.Cell.Unit":        nothing,
 	"Devices.Emulator":          nothing, // path on the node
-	"Devices.Controllers":       boots(""),
+	"Devices.Controllers":       bootsRule(""),
 	"Devices.Controllers.USB":   nothing, // never set, but present after parsing
 	"Devices.Controllers.Alias": nothing,
 	// PCI buses follow from the devices, and from those at start.
 	"Devices.Controllers.PCI":          nothing,
-	"Devices.Controllers.PCI.Hole64":   boots("metadata.annotations[kubevirt.io/disablePCIHole64]"),
+	"Devices.Controllers.PCI.Hole64":   bootsRule("metadata.annotations[kubevirt.io/disablePCIHole64]"),
 	"Devices.Controllers.VirtIOSerial": nothing,
-	"Devices.Serials":                  boots(fieldDevices + "autoattachSerialConsole"),
-	"Devices.Consoles":                 boots(fieldDevices + "autoattachSerialConsole"),
-	"Devices.Serials.Log":              boots(fieldDevices + "logSerialConsole"),
-	"Devices.Graphics":                 boots(fieldDevices + "autoattachGraphicsDevice"),
-	"Devices.Videos":                   boots(fieldDevices + "video"),
-	"Devices.Inputs":                   boots(fieldDevices + "inputs"),
-	"Devices.RNGs":                     boots(fieldDevices + "rng"),
-	"Devices.MemBalloon":               boots(fieldDevices + "autoattachMemBalloon"),
-	"Devices.Watchdogs":                boots(fieldDevices + "watchdog"),
-	"Devices.Panics":                   boots(fieldDevices + "panicDevices"),
-	"Devices.Sounds":                   boots(fieldDevices + "sound"),
-	"Devices.TPMs":                     boots(fieldDevices + "tpm"),
-	"Devices.VSock":                    boots(fieldDevices + "autoattachVSOCK"),
+	"Devices.Serials":                  bootsRule(fieldDevices + "autoattachSerialConsole"),
+	"Devices.Consoles":                 bootsRule(fieldDevices + "autoattachSerialConsole"),
+	"Devices.Serials.Log":              bootsRule(fieldDevices + "logSerialConsole"),
+	"Devices.Graphics":                 bootsRule(fieldDevices + "autoattachGraphicsDevice"),
+	"Devices.Videos":                   bootsRule(fieldDevices + "video"),
+	"Devices.Inputs":                   bootsRule(fieldDevices + "inputs"),
+	"Devices.RNGs":                     bootsRule(fieldDevices + "rng"),
+	"Devices.MemBalloon":               bootsRule(fieldDevices + "autoattachMemBalloon"),
+	"Devices.Watchdogs":                bootsRule(fieldDevices + "watchdog"),
+	"Devices.Panics":                   bootsRule(fieldDevices + "panicDevices"),
+	"Devices.Sounds":                   bootsRule(fieldDevices + "sound"),
+	"Devices.TPMs":                     bootsRule(fieldDevices + "tpm"),
+	"Devices.VSock":                    bootsRule(fieldDevices + "autoattachVSOCK"),
 	"Devices.VSock.CID":                nothing, // allocated by the node
-	"Devices.RedirDevs":                boots(fieldDevices + "clientPassthrough"),
-	"Devices.Filesystems":              boots(fieldDevices + "filesystems"),
+	"Devices.RedirDevs":                bootsRule(fieldDevices + "clientPassthrough"),
+	"Devices.Filesystems":              bootsRule(fieldDevices + "filesystems"),
 	"Devices.Memorydevs":               nothing, // see memory
 
-	"Devices.Disks":                    boots("."),
-	"Devices.Disks.Device":             strict("."),
-	"Devices.Disks.Driver.Type":        moves(".format"),
-	"Devices.Disks.Driver.Cache":       moves(".cache"),
-	"Devices.Disks.Driver.IO":          moves(".io"),
-	"Devices.Disks.Driver.ErrorPolicy": moves(".errorPolicy"),
-	"Devices.Disks.Driver.Discard":     moves(".discard"),
-	"Devices.Disks.Driver.Queues":      boots(fieldDevices + "blockMultiQueue"),
+	"Devices.Disks":                    bootsRule("."),
+	"Devices.Disks.Device":             strictRule("."),
+	"Devices.Disks.Driver.Type":        movesRule(".format"),
+	"Devices.Disks.Driver.Cache":       movesRule(".cache"),
+	"Devices.Disks.Driver.IO":          movesRule(".io"),
+	"Devices.Disks.Driver.ErrorPolicy": movesRule(".errorPolicy"),
+	"Devices.Disks.Driver.Discard":     movesRule(".discard"),
+	"Devices.Disks.Driver.Queues":      bootsRule(fieldDevices + "blockMultiQueue"),
 	// The thread of a disk depends on the other disks.
 	"Devices.Disks.Driver.IOThread":  nothing,
 	"Devices.Disks.Driver.IOThreads": nothing,
-	"Devices.Disks.Source":           boots(".volume"),
+	"Devices.Disks.Source":           bootsRule(".volume"),
 	"Devices.Disks.Source.File":      nothing, // see source
 	"Devices.Disks.Source.Block":     nothing,
 	"Devices.Disks.BackingStore":     {class: NeedsMigration, field: ".volume", reason: volumeInUse},
-	"Devices.Disks.BlockIO":          boots(".blockSize"),
-	"Devices.Disks.Target.Bus":       shown(".bus"),
+	"Devices.Disks.BlockIO":          bootsRule(".blockSize"),
+	"Devices.Disks.Target.Bus":       shownRule(".bus"),
 	"Devices.Disks.Target.Dev":       nothing, // not visible to the guest
-	"Devices.Disks.Target.Tray":      boots(".tray"),
-	"Devices.Disks.Serial":           strict(".serial"),
-	"Devices.Disks.ReadOnly":         strict(".readonly"),
-	"Devices.Disks.Shareable":        strict(".shareable"),
+	"Devices.Disks.Target.Tray":      bootsRule(".tray"),
+	"Devices.Disks.Serial":           strictRule(".serial"),
+	"Devices.Disks.ReadOnly":         strictRule(".readonly"),
+	"Devices.Disks.Shareable":        strictRule(".shareable"),
 	"Devices.Disks.Boot":             {class: NextBoot, field: ".bootOrder", reason: readAtBoot, live: true, exact: true},
 	"Devices.Disks.Alias":            nothing,
 
-	"Devices.Interfaces":                boots("."),
+	"Devices.Interfaces":                bootsRule("."),
 	"Devices.Interfaces.MAC":            {class: NextBoot, field: ".macAddress", reason: seenByGuest, live: true, fold: true},
-	"Devices.Interfaces.Model":          shown(".model"),
+	"Devices.Interfaces.Model":          shownRule(".model"),
 	"Devices.Interfaces.Boot":           {class: NextBoot, field: ".bootOrder", reason: readAtBoot, live: true, exact: true},
-	"Devices.Interfaces.Source":         boots(".network"),
+	"Devices.Interfaces.Source":         bootsRule(".network"),
 	"Devices.Interfaces.Source.Bridge":  nothing, // see networkCard
 	"Devices.Interfaces.Link":           nothing,
 	"Devices.Interfaces.Target":         nothing, // set by the node
 	"Devices.Interfaces.MTU":            nothing,
-	"Devices.Interfaces.Driver.Queues":  boots(fieldDevices + "networkInterfaceMultiqueue"),
-	"Devices.Interfaces.PortForward":    boots(".ports"),
-	"Devices.Interfaces.Backend":        boots(".binding"),
-	"Devices.Interfaces.ACPI":           boots(".acpiIndex"),
+	"Devices.Interfaces.Driver.Queues":  bootsRule(fieldDevices + "networkInterfaceMultiqueue"),
+	"Devices.Interfaces.PortForward":    bootsRule(".ports"),
+	"Devices.Interfaces.Backend":        bootsRule(".binding"),
+	"Devices.Interfaces.ACPI":           bootsRule(".acpiIndex"),
 	"Devices.Interfaces.Alias":          nothing,
-	"Devices.Hostdevs":                  boots("."),
+	"Devices.Hostdevs":                  bootsRule("."),
 	"Devices.Hostdevs.SubsysPCI.Source": nothing, // allocated by the node
 	// The same goes for mediated and USB devices.
 	"Devices.Hostdevs.SubsysMDev.Source": nothing,

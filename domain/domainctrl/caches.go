@@ -77,7 +77,7 @@ func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.C
 	c, err := cache.New(config, cache.Options{
 		Scheme: scheme,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Field: onNode(node), Transform: cache.TransformStripManagedFields()},
+			&corev1.Pod{}: {Field: podsOnNode(node), Transform: cache.TransformStripManagedFields()},
 		},
 	})
 	if err != nil {
@@ -97,5 +97,7 @@ func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.C
 	return c, nil
 }
 
-// onNode selects the Pods of a node.
-func onNode(node string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", node) }
+// podsOnNode selects the Pods of a node.
+func podsOnNode(node string) fields.Selector {
+	return fields.OneTermEqualSelector("spec.nodeName", node)
+}

@@ -75,7 +75,7 @@ func (r actor) adopt(ctx context.Context, key types.NamespacedName, v pass, leas
 	if !able || lease.State != handoff.Moving || lease.Holder != r.NodeName {
 		return
 	}
-	if v.snapshot.Moving || !v.snapshot.MoveActive || torn(v.snapshot.State) {
+	if v.snapshot.Moving || !v.snapshot.MoveActive || hasSplitMemory(v.snapshot.State) {
 		return
 	}
 	log := logger(ctx)
@@ -91,8 +91,8 @@ func (r actor) adopt(ctx context.Context, key types.NamespacedName, v pass, leas
 	}
 }
 
-// torn reports whether the guest's memory is split between two nodes that have lost each other,
+// hasSplitMemory reports whether the guest's memory is split between two nodes that have lost each other,
 // which no monitoring helps.
-func torn(st *domain.State) bool {
+func hasSplitMemory(st *domain.State) bool {
 	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonPostcopyFailed
 }

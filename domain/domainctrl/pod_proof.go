@@ -48,7 +48,7 @@ func (r gatherer) proofs(ctx context.Context, s *plan.Snapshot) error {
 			return nil
 		}
 	}
-	s.Pods, err = guestPods(ctx, r.APIReader, s.VMI, client.MatchingFieldsSelector{Selector: onNode(r.NodeName)})
+	s.Pods, err = guestPods(ctx, r.APIReader, s.VMI, client.MatchingFieldsSelector{Selector: podsOnNode(r.NodeName)})
 	return err
 }
 
@@ -107,7 +107,7 @@ func (n NodePods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 	var early *cache.ErrCacheNotStarted
 	err := n.Cache.List(ctx, &found, client.MatchingFields{podByUID: string(uid)})
 	if err == nil && len(found.Items) == 0 || errors.As(err, &early) {
-		err = n.Reader.List(ctx, &found, client.MatchingFieldsSelector{Selector: onNode(n.NodeName)})
+		err = n.Reader.List(ctx, &found, client.MatchingFieldsSelector{Selector: podsOnNode(n.NodeName)})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("domainctrl: list the Pods of node %s: %w", n.NodeName, err)
@@ -120,8 +120,8 @@ func (n NodePods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 	return nil, nil //nolint:nilnil // absence is an answer
 }
 
-// ofPod requests a pass over the VMI that a Pod was made for.
-func ofPod(_ context.Context, pod *corev1.Pod) []reconcile.Request {
+// requestsOfLauncherPod requests a pass over the VMI that a Pod was made for.
+func requestsOfLauncherPod(_ context.Context, pod *corev1.Pod) []reconcile.Request {
 	if key, _, launches := plan.GuestOf(pod); launches {
 		return []reconcile.Request{{NamespacedName: key}}
 	}

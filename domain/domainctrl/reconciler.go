@@ -150,7 +150,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.Caches.Pods); err != nil {
 		return fmt.Errorf("domainctrl: add a cache to the manager: %w", err)
 	}
-	b = b.WatchesRawSource(source.Kind(r.Caches.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod)))
+	b = b.WatchesRawSource(source.Kind(r.Caches.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(requestsOfLauncherPod)))
 	return b.Complete(r)
 }
 
@@ -257,7 +257,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	ctx, span := tracer.Start(joined(ctx, w.vmi), "node.Reconcile")
+	ctx, span := tracer.Start(joinDomainTrace(ctx, w.vmi), "node.Reconcile")
 	span.SetAttributes(attribute.String("vmi", req.String()), attribute.String("node", r.NodeName))
 	defer func() {
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/virtloom/virtloom/internal/tracecontext"
 )
 
-// joined makes a pass over the VMI part of the trace of its start, or of its migration, while that
+// joinDomainTrace makes a pass over the VMI part of the trace of its start, or of its migration, while that
 // is under way; later passes are not.
-func joined(ctx context.Context, g *v1.VirtualMachineInstance) context.Context {
+func joinDomainTrace(ctx context.Context, g *v1.VirtualMachineInstance) context.Context {
 	switch {
 	case g == nil || g.IsFinal():
 		return ctx

@@ -37,13 +37,13 @@ func TestTrace_PassJoinsOperation(t *testing.T) {
 			g := &v1.VirtualMachineInstance{}
 			g.Status.Phase, g.Status.MigrationState = tc.phase, tc.move
 			g.Annotations = map[string]string{tracecontext.Annotation: tc.note}
-			got := trace.SpanContextFromContext(joined(t.Context(), g))
+			got := trace.SpanContextFromContext(joinDomainTrace(t.Context(), g))
 			if got.IsValid() != tc.want || tc.want && tracecontext.Format(got) != text {
 				t.Errorf("the pass is part of %q, want that: %v", tracecontext.Format(got), tc.want)
 			}
 		})
 	}
-	if trace.SpanContextFromContext(joined(t.Context(), nil)).IsValid() {
+	if trace.SpanContextFromContext(joinDomainTrace(t.Context(), nil)).IsValid() {
 		t.Error("a pass over no guest is part of something")
 	}
 }

@@ -141,7 +141,7 @@ func (w *watch) look(ctx context.Context) (over bool) {
 		actor{w.r}.step(ctx, w.key, plan.SourceMoving)
 	}
 	st, _ := w.r.Informer.Get(w.name)
-	if w.adopted && torn(&st) {
+	if w.adopted && hasSplitMemory(&st) {
 		return true
 	}
 	w.follow(ctx, p)

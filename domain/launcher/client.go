@@ -173,7 +173,7 @@ func (c *channel) open(ctx context.Context) (*session, error) {
 		return nil, errors.Join(err, raw.Close(), dir.Close())
 	}
 	long, end := context.WithCancel(context.WithoutCancel(ctx))
-	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, pid: peer(raw), cancel: end}
+	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, pid: launcherPeerPID(raw), cancel: end}
 	stop := context.AfterFunc(ctx, end)
 	if err = s.greet(ctx, long); err == nil && !stop() {
 		err = contextError(ctx, "watch", "")

@@ -39,8 +39,8 @@ func ask[Req, Resp any](ctx context.Context, c *channel, do rpc[Req, Resp], req 
 	return out, fromStatus(ctx, q.op, q.name, err)
 }
 
-// about makes a call about one domain.
-func about[Resp any](ctx context.Context, c *channel, do rpc[launcherpb.DomainRequest, Resp], q question) (*Resp, error) {
+// askAboutDomain makes a call about one domain.
+func askAboutDomain[Resp any](ctx context.Context, c *channel, do rpc[launcherpb.DomainRequest, Resp], q question) (*Resp, error) {
 	return ask(ctx, c, do, &launcherpb.DomainRequest{Domain: q.name}, q)
 }
 
@@ -73,7 +73,7 @@ func (c *Client) List(ctx context.Context) ([]domain.State, error) {
 
 // Get implements domain.Hypervisor.
 func (c *Client) Get(ctx context.Context, name string) (domain.State, error) {
-	wire, err := about(ctx, c.channel, launcherpb.LauncherClient.Get, question{"get", name, shortTimeout})
+	wire, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.Get, question{"get", name, shortTimeout})
 	if err != nil {
 		return domain.State{}, err
 	}
@@ -104,7 +104,7 @@ func (c *Client) Apply(ctx context.Context, op domain.Operation) error {
 	}
 	q := question{string(op.Verb), op.Domain, longTimeout}
 	if do, simple := verbs[op.Verb]; simple {
-		_, err := about(ctx, c.channel, do, q)
+		_, err := askAboutDomain(ctx, c.channel, do, q)
 		return err
 	}
 	if op.Verb == domain.Reboot {
@@ -135,7 +135,7 @@ type guestAgent struct{ *channel }
 
 // GuestInfo implements domain.GuestAgent.
 func (c *guestAgent) GuestInfo(ctx context.Context, name string) (guestagent.Info, error) {
-	g, err := about(ctx, c.channel, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, longTimeout})
+	g, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.GuestInfo, question{"guest info", name, longTimeout})
 	if err != nil {
 		return guestagent.Info{}, err
 	}
@@ -144,13 +144,13 @@ func (c *guestAgent) GuestInfo(ctx context.Context, name string) (guestagent.Inf
 
 // Freeze implements domain.GuestAgent.
 func (c *guestAgent) Freeze(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Freeze, question{"freeze", name, extendedTimeout})
+	_, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.Freeze, question{"freeze", name, extendedTimeout})
 	return err
 }
 
 // Thaw implements domain.GuestAgent.
 func (c *guestAgent) Thaw(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.Thaw, question{"thaw", name, longTimeout})
+	_, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.Thaw, question{"thaw", name, longTimeout})
 	return err
 }
 
@@ -174,7 +174,7 @@ func (c *Client) Stats(ctx context.Context) ([]stats.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return each(s.Domains, statsFromWire), nil
+	return eachOnWire(s.Domains, statsFromWire), nil
 }
 
 // MemoryModel implements domain.MemoryHotplugger.
@@ -195,11 +195,11 @@ func (c *snapshotter) TakeSnapshot(ctx context.Context, name string, s domain.Sn
 
 // Snapshots implements domain.Snapshotter.
 func (c *snapshotter) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
-	s, err := about(ctx, c.channel, launcherpb.LauncherClient.Snapshots, question{"snapshots", name, shortTimeout})
+	s, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.Snapshots, question{"snapshots", name, shortTimeout})
 	if err != nil {
 		return nil, err
 	}
-	return each(s.Snapshots, snapshotFromWire), nil
+	return eachOnWire(s.Snapshots, snapshotFromWire), nil
 }
 
 // RevertSnapshot implements domain.Snapshotter.

@@ -98,7 +98,7 @@ func migrationResult(ctx context.Context, stream grpc.ServerStreamingClient[laun
 
 // MigrationProgress implements domain.Migrator.
 func (c *migrator) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
-	p, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, shortTimeout})
+	p, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, shortTimeout})
 	if err != nil {
 		return domain.Progress{}, err
 	}
@@ -107,13 +107,13 @@ func (c *migrator) MigrationProgress(ctx context.Context, name string) (domain.P
 
 // AbortMigration implements domain.Migrator.
 func (c *migrator) AbortMigration(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, longTimeout})
+	_, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, longTimeout})
 	return err
 }
 
 // SwitchToPostCopy implements domain.PostCopier.
 func (c *migrator) SwitchToPostCopy(ctx context.Context, name string) error {
-	_, err := about(ctx, c.channel, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, longTimeout})
+	_, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, longTimeout})
 	return err
 }
 
@@ -135,7 +135,7 @@ func (c *migrator) SetMigrationBandwidth(ctx context.Context, name string, mib u
 // of the channel's socket: they mean the same folder whatever a Pod does to its paths, and fit into
 // a socket's address.
 func (c *migrator) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
-	m, err := about(ctx, c.channel, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, shortTimeout})
+	m, err := askAboutDomain(ctx, c.channel, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, shortTimeout})
 	if err != nil {
 		return domain.Sockets{}, err
 	}

@@ -79,7 +79,7 @@ func fromWire(op, name string, in *launcherpb.Error) error {
 	if in.GetMessage() == "" && len(in.GetKinds()) == 0 {
 		return nil
 	}
-	out := &Error{Op: op, Domain: name, Message: short(in.GetMessage())}
+	out := &Error{Op: op, Domain: name, Message: shortWireText(in.GetMessage())}
 	for _, m := range meanings {
 		if slices.Contains(in.GetKinds(), m.kind) {
 			out.means = append(out.means, m.err)
@@ -137,7 +137,7 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 	if ended := contextError(ctx, op, name); ended != nil {
 		return ended
 	}
-	out := &Error{Op: op, Domain: name, Message: short(s.Message())}
+	out := &Error{Op: op, Domain: name, Message: shortWireText(s.Message())}
 	if means := transportMeans[s.Code()]; means != nil {
 		out.means = []error{means}
 	}

@@ -255,8 +255,8 @@ func (s service) Watch(_ *launcherpb.WatchRequest, stream grpc.ServerStreamingSe
 	}
 }
 
-// able returns an ability of the hypervisor.
-func able[A any](s *Server, what string) (A, error) {
+// servedAbility returns an ability of the hypervisor.
+func servedAbility[A any](s *Server, what string) (A, error) {
 	a, ok := s.Hypervisor.(A)
 	if !ok {
 		return a, fmt.Errorf("%s: not supported by the launcher's hypervisor: %w", what, domain.ErrUnsupported)

@@ -19,7 +19,7 @@ const chunk = 32 << 10
 
 // Console implements launcherpb.LauncherServer.
 func (s service) Console(stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherpb.ConsoleResponse]) error {
-	o, err := able[domain.ConsoleOpener](s.Server, "console")
+	o, err := servedAbility[domain.ConsoleOpener](s.Server, "console")
 	if err != nil {
 		return err
 	}

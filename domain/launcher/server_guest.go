@@ -73,7 +73,7 @@ type agentCalls struct{ *Server }
 
 // GuestInfo implements launcherpb.LauncherServer.
 func (s agentCalls) GuestInfo(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.GuestInfoResponse, error) {
-	a, err := able[domain.GuestAgent](s.Server, "guest info")
+	a, err := servedAbility[domain.GuestAgent](s.Server, "guest info")
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (s agentCalls) GuestInfo(ctx context.Context, in *launcherpb.DomainRequest)
 
 // Freeze implements launcherpb.LauncherServer.
 func (s agentCalls) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s.Server, "freeze")
+	a, err := servedAbility[domain.GuestAgent](s.Server, "freeze")
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s agentCalls) Freeze(ctx context.Context, in *launcherpb.DomainRequest) (*
 
 // Thaw implements launcherpb.LauncherServer.
 func (s agentCalls) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s.Server, "thaw")
+	a, err := servedAbility[domain.GuestAgent](s.Server, "thaw")
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s agentCalls) Thaw(ctx context.Context, in *launcherpb.DomainRequest) (*la
 
 // SetTime implements launcherpb.LauncherServer.
 func (s agentCalls) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) (*launcherpb.Done, error) {
-	a, err := able[domain.GuestAgent](s.Server, "set time")
+	a, err := servedAbility[domain.GuestAgent](s.Server, "set time")
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s agentCalls) SetTime(ctx context.Context, in *launcherpb.SetTimeRequest) 
 
 // AgentCommand implements launcherpb.LauncherServer.
 func (s agentCalls) AgentCommand(ctx context.Context, in *launcherpb.AgentCommandRequest) (*launcherpb.AgentCommandResponse, error) {
-	a, err := able[domain.GuestAgent](s.Server, "agent command")
+	a, err := servedAbility[domain.GuestAgent](s.Server, "agent command")
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s agentCalls) AgentCommand(ctx context.Context, in *launcherpb.AgentComman
 
 // Stats implements launcherpb.LauncherServer.
 func (s service) Stats(ctx context.Context, _ *launcherpb.StatsRequest) (*launcherpb.StatsResponse, error) {
-	r, err := able[domain.StatsReader](s.Server, "stats")
+	r, err := servedAbility[domain.StatsReader](s.Server, "stats")
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +134,12 @@ func (s service) Stats(ctx context.Context, _ *launcherpb.StatsRequest) (*launch
 	if err != nil {
 		return nil, err
 	}
-	return &launcherpb.StatsResponse{Domains: each(all, statsToWire)}, nil
+	return &launcherpb.StatsResponse{Domains: eachOnWire(all, statsToWire)}, nil
 }
 
 // MemoryModel implements launcherpb.LauncherServer.
 func (s service) MemoryModel(ctx context.Context, in *launcherpb.MemoryModelRequest) (*launcherpb.MemoryModelResponse, error) {
-	m, err := able[domain.MemoryHotplugger](s.Server, "memory model")
+	m, err := servedAbility[domain.MemoryHotplugger](s.Server, "memory model")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ type snapshotCalls struct{ *Server }
 
 // TakeSnapshot implements launcherpb.LauncherServer.
 func (s snapshotCalls) TakeSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s.Server, "take snapshot")
+	k, err := servedAbility[domain.Snapshotter](s.Server, "take snapshot")
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (s snapshotCalls) TakeSnapshot(ctx context.Context, in *launcherpb.Snapshot
 
 // Snapshots implements launcherpb.LauncherServer.
 func (s snapshotCalls) Snapshots(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.SnapshotsResponse, error) {
-	k, err := able[domain.Snapshotter](s.Server, "snapshots")
+	k, err := servedAbility[domain.Snapshotter](s.Server, "snapshots")
 	if err != nil {
 		return nil, err
 	}
@@ -172,12 +172,12 @@ func (s snapshotCalls) Snapshots(ctx context.Context, in *launcherpb.DomainReque
 	if err != nil {
 		return nil, err
 	}
-	return &launcherpb.SnapshotsResponse{Snapshots: each(all, snapshotToWire)}, nil
+	return &launcherpb.SnapshotsResponse{Snapshots: eachOnWire(all, snapshotToWire)}, nil
 }
 
 // RevertSnapshot implements launcherpb.LauncherServer.
 func (s snapshotCalls) RevertSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s.Server, "revert snapshot")
+	k, err := servedAbility[domain.Snapshotter](s.Server, "revert snapshot")
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (s snapshotCalls) RevertSnapshot(ctx context.Context, in *launcherpb.Snapsh
 
 // DeleteSnapshot implements launcherpb.LauncherServer.
 func (s snapshotCalls) DeleteSnapshot(ctx context.Context, in *launcherpb.SnapshotRequest) (*launcherpb.Done, error) {
-	k, err := able[domain.Snapshotter](s.Server, "delete snapshot")
+	k, err := servedAbility[domain.Snapshotter](s.Server, "delete snapshot")
 	if err != nil {
 		return nil, err
 	}

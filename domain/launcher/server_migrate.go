@@ -89,7 +89,7 @@ type migrationCalls struct{ *Server }
 
 // Migrate implements launcherpb.LauncherServer.
 func (s migrationCalls) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
-	mover, err := able[domain.Migrator](s.Server, "migrate")
+	mover, err := servedAbility[domain.Migrator](s.Server, "migrate")
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (s migrationCalls) CancelMigration(_ context.Context, in *launcherpb.Cancel
 
 // MigrationProgress implements launcherpb.LauncherServer.
 func (s migrationCalls) MigrationProgress(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Progress, error) {
-	m, err := able[domain.Migrator](s.Server, "migration progress")
+	m, err := servedAbility[domain.Migrator](s.Server, "migration progress")
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (s migrationCalls) MigrationProgress(ctx context.Context, in *launcherpb.Do
 
 // AbortMigration implements launcherpb.LauncherServer.
 func (s migrationCalls) AbortMigration(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	m, err := able[domain.Migrator](s.Server, "abort migration")
+	m, err := servedAbility[domain.Migrator](s.Server, "abort migration")
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (s migrationCalls) AbortMigration(ctx context.Context, in *launcherpb.Domai
 
 // SwitchToPostCopy implements launcherpb.LauncherServer.
 func (s migrationCalls) SwitchToPostCopy(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
-	p, err := able[domain.PostCopier](s.Server, "switch to post-copy")
+	p, err := servedAbility[domain.PostCopier](s.Server, "switch to post-copy")
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (s migrationCalls) SwitchToPostCopy(ctx context.Context, in *launcherpb.Dom
 
 // TuneMigration implements launcherpb.LauncherServer.
 func (s migrationCalls) TuneMigration(ctx context.Context, in *launcherpb.TuneMigrationRequest) (*launcherpb.Done, error) {
-	m, err := able[domain.MigrationTuner](s.Server, "tune migration")
+	m, err := servedAbility[domain.MigrationTuner](s.Server, "tune migration")
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s migrationCalls) TuneMigration(ctx context.Context, in *launcherpb.TuneMi
 
 // MigrationSockets implements launcherpb.LauncherServer.
 func (s migrationCalls) MigrationSockets(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.MigrationSocketsResponse, error) {
-	m, err := able[domain.SocketMigrator](s.Server, "migration sockets")
+	m, err := servedAbility[domain.SocketMigrator](s.Server, "migration sockets")
 	if err != nil {
 		return nil, err
 	}

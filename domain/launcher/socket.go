@@ -143,8 +143,8 @@ func connect(ctx context.Context, root, path string) (c net.Conn, dir *os.File, 
 	return c, dir, nil
 }
 
-// peer returns the process at the other end of a connection, 0 if it is unknown.
-func peer(c net.Conn) int {
+// launcherPeerPID returns the process at the other end of a connection, 0 if it is unknown.
+func launcherPeerPID(c net.Conn) int {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		return 0

@@ -21,19 +21,19 @@ const (
 	most    = 1 << 10
 )
 
-// short is a text within the bound.
-func short(s string) string {
+// shortWireText is a text within the bound.
+func shortWireText(s string) string {
 	if len(s) <= longest {
 		return s
 	}
 	return strings.ToValidUTF8(s[:longest], "") + "…"
 }
 
-// few returns the beginning of a list within the bound.
-func few[T any](in []T) []T { return in[:min(len(in), most)] }
+// fewOnWire returns the beginning of a list within the bound.
+func fewOnWire[T any](in []T) []T { return in[:min(len(in), most)] }
 
-// each converts the elements of a list; nil stays nil.
-func each[A, B any](in []A, convert func(A) B) []B {
+// eachOnWire converts the elements of a list; nil stays nil.
+func eachOnWire[A, B any](in []A, convert func(A) B) []B {
 	if in == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func hostToWire(h domain.Host) *launcherpb.HostResponse {
 	return &launcherpb.HostResponse{
 		Name: h.Name, Arch: h.Arch, Hypervisor: h.Hypervisor, Version: h.Version, LibraryVersion: h.LibraryVersion,
 		Kvm: h.KVM, KvmReason: h.KVMReason, Emulator: h.Emulator, Cpus: int64(h.CPUs), MemoryBytes: h.MemoryBytes,
-		Cells: each(h.Cells, cellToWire),
+		Cells: eachOnWire(h.Cells, cellToWire),
 	}
 }
 
@@ -74,12 +74,12 @@ func hostFromWire(h *launcherpb.HostResponse) domain.Host {
 	return domain.Host{
 		Name: h.Name, Arch: h.Arch, Hypervisor: h.Hypervisor, Version: h.Version, LibraryVersion: h.LibraryVersion,
 		KVM: h.Kvm, KVMReason: h.KvmReason, Emulator: h.Emulator, CPUs: int(h.Cpus), MemoryBytes: h.MemoryBytes,
-		Cells: each(h.Cells, cellFromWire),
+		Cells: eachOnWire(h.Cells, cellFromWire),
 	}
 }
 
 func cellToWire(c domain.Cell) *launcherpb.Cell {
-	out := &launcherpb.Cell{Id: uint64(c.ID), MemoryKib: c.MemoryKiB, HugepagesKib: c.HugepagesKiB, Cpus: each(c.CPUs, func(t domain.HostCPU) *launcherpb.HostCPU {
+	out := &launcherpb.Cell{Id: uint64(c.ID), MemoryKib: c.MemoryKiB, HugepagesKib: c.HugepagesKiB, Cpus: eachOnWire(c.CPUs, func(t domain.HostCPU) *launcherpb.HostCPU {
 		return &launcherpb.HostCPU{Id: uint64(t.ID), Core: uint64(t.Core), Socket: uint64(t.Socket)}
 	})}
 	for to, d := range c.Distances {
@@ -92,7 +92,7 @@ func cellToWire(c domain.Cell) *launcherpb.Cell {
 }
 
 func cellFromWire(c *launcherpb.Cell) domain.Cell {
-	out := domain.Cell{ID: uint(c.Id), MemoryKiB: c.MemoryKib, HugepagesKiB: c.HugepagesKib, CPUs: each(c.Cpus, func(t *launcherpb.HostCPU) domain.HostCPU {
+	out := domain.Cell{ID: uint(c.Id), MemoryKiB: c.MemoryKib, HugepagesKiB: c.HugepagesKib, CPUs: eachOnWire(c.Cpus, func(t *launcherpb.HostCPU) domain.HostCPU {
 		return domain.HostCPU{ID: uint(t.Id), Core: uint(t.Core), Socket: uint(t.Socket)}
 	})}
 	for to, d := range c.Distances {

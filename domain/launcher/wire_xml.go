@@ -88,11 +88,11 @@ func unmarshalWhole(what, text string, into libvirtxml.Document) error {
 
 // nothingLost compares the elements of the document with those that were parsed.
 func nothingLost(what, sent, understood string) error {
-	had, err := elements(sent)
+	had, err := countXMLElements(sent)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", what, domain.ErrInvalid, err)
 	}
-	has, err := elements(understood)
+	has, err := countXMLElements(understood)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", what, domain.ErrInvalid, err)
 	}
@@ -109,8 +109,8 @@ func nothingLost(what, sent, understood string) error {
 	return fmt.Errorf("%s: the launcher does not support %s; update the launcher: %w", what, strings.Join(lost, ", "), domain.ErrUnsupported)
 }
 
-// elements counts the elements and attributes of a document by their paths.
-func elements(text string) (map[string]int, error) {
+// countXMLElements counts the elements and attributes of a document by their paths.
+func countXMLElements(text string) (map[string]int, error) {
 	out := map[string]int{}
 	dec := xml.NewDecoder(strings.NewReader(text))
 	var path []string

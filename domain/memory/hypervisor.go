@@ -69,8 +69,8 @@ type guest struct {
 	id      int
 	deaf    bool // ignores a shutdown
 	load    Load
-	job     *job            // its outbound migration; may be nil
-	coming  *job            // its inbound migration; may be nil
+	job     *migrationJob   // its outbound migration; may be nil
+	coming  *migrationJob   // its inbound migration; may be nil
 	last    domain.Progress // of its last migration
 	inbound bool            // it has not arrived yet
 

@@ -132,7 +132,7 @@ func (l *Link) lockedEach(do func(*guest)) {
 }
 
 // lockedRate is the highest rate of a migration.
-func (h *state) lockedRate(j *job) float64 {
+func (h *state) lockedRate(j *migrationJob) float64 {
 	rate := math.Inf(1)
 	if h.takes > 0 {
 		rate = j.copying.total / h.takes.Seconds()

@@ -16,14 +16,14 @@ import (
 	"github.com/virtloom/virtloom/domain/migrate"
 )
 
-// job is a migration under way. The mutex of the source's hypervisor guards all fields but those
+// migrationJob is a migration under way. The mutex of the source's hypervisor guards all fields but those
 // set once.
-type job struct {
+type migrationJob struct {
 	req  domain.MigrationRequest // set once
 	link *Link                   // set once
 	peer *Hypervisor             // set once
 
-	before *job // the job that this one resumes; may be nil; set once
+	before *migrationJob // the job that this one resumes; may be nil; set once
 
 	copying  copying
 	prepared bool   // the destination waits for the guest
@@ -39,14 +39,14 @@ type job struct {
 	err      error         // its outcome; set before over is closed
 }
 
-func (j *job) stop(why error) {
+func (j *migrationJob) stop(why error) {
 	j.once.Do(func() {
 		j.why = why
 		close(j.done)
 	})
 }
 
-func (j *job) poke() {
+func (j *migrationJob) poke() {
 	select {
 	case j.changed <- struct{}{}:
 	default:
@@ -58,7 +58,7 @@ type migrations struct{ *state }
 
 // Migrate implements domain.Migrator.
 func (h *migrations) Migrate(ctx context.Context, req domain.MigrationRequest) error {
-	var j *job
+	var j *migrationJob
 	var lost <-chan struct{}
 	from := (*source)(h)
 	err := h.call(ctx, "Migrate", req.Domain, func() (err error) {
@@ -92,7 +92,7 @@ func wrap(req domain.MigrationRequest, err error) error {
 }
 
 // lockedBegin checks the request and makes its job. It needs h.mu.
-func (h *migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
+func (h *migrations) lockedBegin(req domain.MigrationRequest) (*migrationJob, error) {
 	g, ok := h.guests[req.Domain]
 	link := h.lockedLink(req.DestinationURI)
 	switch {
@@ -118,15 +118,15 @@ func (h *migrations) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	return j, nil
 }
 
-func newJob(req domain.MigrationRequest, link *Link) *job {
-	return &job{
+func newJob(req domain.MigrationRequest, link *Link) *migrationJob {
+	return &migrationJob{
 		req: req, link: link, peer: link.peer,
 		changed: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}), switched: make(chan struct{}),
 	}
 }
 
 // lockedResumeJob resumes a migration that broke after the switch to post-copy.
-func (h *migrations) lockedResumeJob(g *guest, link *Link) (*job, error) {
+func (h *migrations) lockedResumeJob(g *guest, link *Link) (*migrationJob, error) {
 	switch old := g.job; {
 	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
 		return nil, domain.ErrInvalidState
@@ -215,7 +215,7 @@ func (h *migrations) AbortMigration(ctx context.Context, name string) error {
 }
 
 // lockedAbort ends a migration unless the guest runs at the other end.
-func (h *migrations) lockedAbort(j *job, why error) bool {
+func (h *migrations) lockedAbort(j *migrationJob, why error) bool {
 	if j.copying.postCopy {
 		return false
 	}
@@ -225,7 +225,7 @@ func (h *migrations) lockedAbort(j *job, why error) bool {
 
 // SwitchToPostCopy implements domain.PostCopier.
 func (h *migrations) SwitchToPostCopy(ctx context.Context, name string) error {
-	var j *job
+	var j *migrationJob
 	var l luggage
 	err := h.onJob(ctx, "SwitchToPostCopy", name, func(g *guest) error {
 		c := &g.job.copying

@@ -21,7 +21,7 @@ type source struct{ *state }
 type target struct{ *state }
 
 // run carries a job out.
-func (h *source) run(j *job) {
+func (h *source) run(j *migrationJob) {
 	defer close(j.over)
 	if j.before != nil {
 		close(j.switched)
@@ -42,7 +42,7 @@ func (h *source) run(j *job) {
 }
 
 // prepare makes the guest appear at the destination, stopped.
-func (h *source) prepare(j *job) error {
+func (h *source) prepare(j *migrationJob) error {
 	arriving, err := h.arriving(j)
 	if err != nil {
 		return err
@@ -71,14 +71,14 @@ func (h *source) prepare(j *job) error {
 }
 
 // lockedCopy lets the copy begin now.
-func (h *source) lockedCopy(g *guest, j *job) {
+func (h *source) lockedCopy(g *guest, j *migrationJob) {
 	j.copying.load, j.copying.still = g.lockedLoad(), g.state.Status == domain.StatusPaused
 	j.copying.begin(g.lockedCopied(j.req.CopyDisks), h.clock.Now())
 	j.copying.rate = h.lockedRate(j)
 }
 
 // arriving is the domain as it first appears at the destination.
-func (h *source) arriving(j *job) (*guest, error) {
+func (h *source) arriving(j *migrationJob) (*guest, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -122,7 +122,7 @@ func pathOf(d *libvirtxml.DomainDisk) string {
 
 // copy returns nil when all but the last part of the guest is at the destination, or why it never
 // will be.
-func (h *source) copy(j *job) error {
+func (h *source) copy(j *migrationJob) error {
 	for {
 		h.mu.Lock()
 		j.copying.settle(h.clock.Now())
@@ -158,7 +158,7 @@ type luggage struct {
 	stats stats.Domain
 }
 
-func (g *guest) lockedPack(j *job) luggage {
+func (g *guest) lockedPack(j *migrationJob) luggage {
 	return luggage{
 		agent: g.agent, frozen: g.frozen, reboots: g.reboots, deaf: g.deaf, load: g.load, sizes: g.sizes, stats: g.stats,
 		paused: j.req.Paused || g.state.Status == domain.StatusPaused, postCopy: j.copying.postCopy,
@@ -172,7 +172,7 @@ func (g *guest) lockedLeave(s domain.Status, r domain.Reason) {
 }
 
 // finish completes the migration, or leaves the guest where it is.
-func (h *source) finish(j *job, failure error) error {
+func (h *source) finish(j *migrationJob, failure error) error {
 	name := j.req.Domain
 	h.mu.Lock()
 	g, ok := h.guests[name]
@@ -217,7 +217,7 @@ func (h *source) finish(j *job, failure error) error {
 }
 
 // lockedLoseTouch breaks the link at the switch.
-func (h *source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
+func (h *source) lockedLoseTouch(g *guest, j *migrationJob, fault switchFault, l luggage) {
 	j.link.cut, j.link.atSwitch = true, noFault
 	runsOn := fault == losesAnswer && (l.paused || !plan.ImageLocked(g.def, j.req.CopyDisks))
 	if !runsOn {
@@ -228,7 +228,7 @@ func (h *source) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage)
 }
 
 // finishPostCopy ends a job of a guest that runs at the destination.
-func (h *source) finishPostCopy(j *job, failure error) error {
+func (h *source) finishPostCopy(j *migrationJob, failure error) error {
 	h.mu.Lock()
 	g, ok := h.guests[j.req.Domain]
 	here := ok && g.job == j && g.state.Alive()
@@ -252,14 +252,14 @@ func (h *source) finishPostCopy(j *job, failure error) error {
 }
 
 // lockedMoved ends the domain here, as it runs at the destination.
-func (h *source) lockedMoved(g *guest, j *job) {
+func (h *source) lockedMoved(g *guest, j *migrationJob) {
 	g.lockedLeave(domain.StatusShutoff, domain.ReasonMigrated)
 	h.lockedEnd(j)
 	h.lockedEmit(j.req.Domain, "Stopped")
 }
 
 // lockedEnd drops the job but for its final progress.
-func (h *source) lockedEnd(j *job) {
+func (h *source) lockedEnd(j *migrationJob) {
 	g, ok := h.guests[j.req.Domain]
 	if !ok || g.job != j {
 		return
@@ -273,13 +273,13 @@ func (h *source) lockedEnd(j *job) {
 }
 
 // lockedComing returns the domain of an inbound job, if it still exists.
-func (h *target) lockedComing(j *job) (*guest, bool) {
+func (h *target) lockedComing(j *migrationJob) (*guest, bool) {
 	g, ok := h.guests[j.req.Domain]
 	return g, ok && g.coming == j && g.state.Alive()
 }
 
 // goOn resumes a guest that waits for memory by the job that resumes its migration.
-func (h *target) goOn(j *job) error {
+func (h *target) goOn(j *migrationJob) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j.before)
@@ -297,7 +297,7 @@ func (h *target) goOn(j *job) error {
 }
 
 // forget removes a guest that did not arrive.
-func (h *target) forget(j *job) {
+func (h *target) forget(j *migrationJob) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.guests[j.req.Domain]
@@ -308,7 +308,7 @@ func (h *target) forget(j *job) {
 }
 
 // arrive resumes the guest.
-func (h *target) arrive(j *job, l luggage) {
+func (h *target) arrive(j *migrationJob, l luggage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -328,7 +328,7 @@ func (h *target) arrive(j *job, l luggage) {
 }
 
 // arrived records that the guest is complete.
-func (h *target) arrived(j *job) {
+func (h *target) arrived(j *migrationJob) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j)
@@ -343,7 +343,7 @@ func (h *target) arrived(j *job) {
 }
 
 // starve records that the rest of the guest's memory does not arrive.
-func (h *target) starve(j *job) {
+func (h *target) starve(j *migrationJob) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g, ok := h.lockedComing(j); ok && g.state.Status == domain.StatusRunning {

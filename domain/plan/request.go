@@ -41,8 +41,8 @@ type Request struct {
 	ThawAfter time.Duration
 }
 
-// service serves the requests of users.
-type service struct{ *decision }
+// requestService serves the requests of users.
+type requestService struct{ *decision }
 
 // DecideRequest returns what a node has to do for a request. It is deterministic and changes
 // none of its arguments. The plan does not change the object: [Decide] reflects the result
@@ -57,7 +57,7 @@ type service struct{ *decision }
 // Requests and passes for the same VMI must be carried out one after another: each builds on the
 // metadata that the one before has stored in the domain.
 func DecideRequest(s Snapshot, r Request, now time.Time) (Plan, error) {
-	d := service{newDecision(s, now)}
+	d := requestService{newDecision(s, now)}
 	steps, known := requests[r.Verb]
 	if !known {
 		return Plan{}, d.refuse(r, domain.ErrInvalid, "request is not supported", "use pause, unpause, reset, softreboot, freeze or unfreeze")
@@ -72,14 +72,14 @@ func DecideRequest(s Snapshot, r Request, now time.Time) (Plan, error) {
 }
 
 // requests has the function that decides each request.
-var requests = map[RequestVerb]func(service, Request) error{
-	RequestPause: service.servePause, RequestUnpause: service.serveUnpause,
-	RequestReset: service.serveReset, RequestSoftReboot: service.serveSoftReboot,
-	RequestFreeze: service.serveFreeze, RequestUnfreeze: service.serveUnfreeze,
+var requests = map[RequestVerb]func(requestService, Request) error{
+	RequestPause: requestService.servePause, RequestUnpause: requestService.serveUnpause,
+	RequestReset: requestService.serveReset, RequestSoftReboot: requestService.serveSoftReboot,
+	RequestFreeze: requestService.serveFreeze, RequestUnfreeze: requestService.serveUnfreeze,
 }
 
 // refuse returns the error for a request that cannot be carried out.
-func (d service) refuse(r Request, err error, reason, remedy string) error {
+func (d requestService) refuse(r Request, err error, reason, remedy string) error {
 	object := "VirtualMachineInstance"
 	if d.VMI != nil {
 		object += " " + d.VMI.Namespace + "/" + d.VMI.Name
@@ -88,7 +88,7 @@ func (d service) refuse(r Request, err error, reason, remedy string) error {
 }
 
 // mayServe checks that this node alone owns the VMI, and that its domain runs.
-func (d service) mayServe(r Request) error {
+func (d requestService) mayServe(r Request) error {
 	if d.VMI == nil {
 		return d.refuse(r, domain.ErrNotFound, "the VMI does not exist", "")
 	}
@@ -115,13 +115,13 @@ func (d service) mayServe(r Request) error {
 }
 
 // runs reports whether the domain's CPUs run, so that the guest can react.
-func (d service) runs() bool {
+func (d requestService) runs() bool {
 	return d.State.Status == domain.StatusRunning || d.State.Status == domain.StatusBlocked
 }
 
 // servePause stores the request before it suspends the domain, so that no pass resumes it. A
 // domain that is paused for another reason stays paused.
-func (d service) servePause(r Request) error {
+func (d requestService) servePause(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	switch {
 	case paused && d.State.Busy():
@@ -140,7 +140,7 @@ func (d service) servePause(r Request) error {
 
 // serveUnpause removes the mark first: after a crash in between, a pass resumes the domain
 // since no user has paused it.
-func (d service) serveUnpause(r Request) error {
+func (d requestService) serveUnpause(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	if paused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, "an operation in progress has paused the domain: "+string(d.State.Reason), "retry later")
@@ -155,7 +155,7 @@ func (d service) serveUnpause(r Request) error {
 }
 
 // serveReset restarts the domain, which also thaws its file systems.
-func (d service) serveReset(r Request) error {
+func (d requestService) serveReset(r Request) error {
 	if d.State.Status == domain.StatusShuttingDown || d.State.Status == domain.StatusPaused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, fmt.Sprintf("the domain cannot be reset in its state (%s, %s)", d.State.Status, d.State.Reason), "retry later")
 	}
@@ -167,7 +167,7 @@ func (d service) serveReset(r Request) error {
 }
 
 // serveSoftReboot uses the guest agent, or without one the power button, which requires ACPI.
-func (d service) serveSoftReboot(r Request) error {
+func (d requestService) serveSoftReboot(r Request) error {
 	agent := status.AgentConnected(d.State.Domain)
 	switch {
 	case !d.runs():
@@ -182,7 +182,7 @@ func (d service) serveSoftReboot(r Request) error {
 // serveFreeze stores the time limit before it freezes. It calls the agent even if the file
 // systems are known to be frozen, since they may have been thawed otherwise. The time limit of
 // an earlier freeze stays.
-func (d service) serveFreeze(r Request) error {
+func (d requestService) serveFreeze(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (d service) serveFreeze(r Request) error {
 
 // serveUnfreeze calls the agent even if no file system is known to be frozen: that may be out
 // of date, and the call is harmless.
-func (d service) serveUnfreeze(r Request) error {
+func (d requestService) serveUnfreeze(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (d service) serveUnfreeze(r Request) error {
 }
 
 // agentListens rejects a request that needs the guest agent if that cannot react.
-func (d service) agentListens(r Request) error {
+func (d requestService) agentListens(r Request) error {
 	switch {
 	case !d.runs():
 		return d.refuse(r, domain.ErrInvalidState, "the guest cannot react: "+string(d.State.Status), "unpause the VMI first")

@@ -58,7 +58,7 @@ func (s executor) do(j *job, a migration.Action) error {
 }
 
 // abortBackup ends the backup of the VMI.
-func (s executor) abortBackup(g *guest) {
+func (s executor) abortBackup(g *simulatedGuest) {
 	s.after(s.o.Latency.Begin, func() {
 		if t := g.VMI.Status.ChangedBlockTracking; t != nil && t.BackupStatus != nil {
 			t.BackupStatus.Completed = true
@@ -79,7 +79,7 @@ func (s executor) giveUp(j *job, why error) {
 }
 
 // change writes the VMI.
-func (s executor) change(g *guest, c *migration.VMIChange) error {
+func (s executor) change(g *simulatedGuest, c *migration.VMIChange) error {
 	if err := c.Apply(g.VMI); err != nil {
 		return err
 	}

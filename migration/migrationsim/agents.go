@@ -15,7 +15,7 @@ import (
 type agents struct{ *Sim }
 
 // react lets the agents of the VMI's nodes act when it is their turn.
-func (s agents) react(g *guest) {
+func (s agents) react(g *simulatedGuest) {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil {
 		s.fail(err)
@@ -49,7 +49,7 @@ func (s agents) react(g *guest) {
 }
 
 // moving lets the source send the VMI, or abort as requested.
-func (s agents) moving(g *guest, lease handoff.Lease) {
+func (s agents) moving(g *simulatedGuest, lease handoff.Lease) {
 	if s.byName[lease.Holder] == nil || g.landing {
 		return // no agent sends it, or all of it was sent
 	}
@@ -63,7 +63,7 @@ func (s agents) moving(g *guest, lease handoff.Lease) {
 
 // step changes the lease as a node does, unless its state has changed, and reports whether it
 // did.
-func (s agents) step(g *guest, from handoff.State, e handoff.Event) bool {
+func (s agents) step(g *simulatedGuest, from handoff.State, e handoff.Event) bool {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil || lease.State != from || lease.Epoch != e.Epoch {
 		s.fail(err)
@@ -82,13 +82,13 @@ func (s agents) step(g *guest, from handoff.State, e handoff.Event) bool {
 }
 
 // leased returns the VMI's lease, and whether it is in the state.
-func (g *guest) leased(in handoff.State) (handoff.Lease, bool) {
+func (g *simulatedGuest) leased(in handoff.State) (handoff.Lease, bool) {
 	lease, err := handoff.Of(g.VMI)
 	return lease, err == nil && lease.State == in
 }
 
 // arrive ends a transfer: the target takes over.
-func (s agents) arrive(g *guest) {
+func (s agents) arrive(g *simulatedGuest) {
 	lease, moving := g.leased(handoff.Moving)
 	switch {
 	case !moving:
@@ -112,7 +112,7 @@ func (s agents) arrive(g *guest) {
 }
 
 // finalize completes the migration at the target.
-func (s agents) finalize(g *guest) {
+func (s agents) finalize(g *simulatedGuest) {
 	lease, arrived := g.leased(handoff.Arrived)
 	if !arrived || !s.step(g, handoff.Arrived, handoff.Event{Kind: handoff.Finalize, Epoch: lease.Epoch, Node: lease.Holder}) {
 		return
@@ -121,7 +121,7 @@ func (s agents) finalize(g *guest) {
 }
 
 // revert ends a transfer without success: the VMI stays.
-func (s agents) revert(g *guest, why string) {
+func (s agents) revert(g *simulatedGuest, why string) {
 	lease, moving := g.leased(handoff.Moving)
 	if !moving || g.transfer == nil {
 		return
@@ -133,7 +133,7 @@ func (s agents) revert(g *guest, why string) {
 }
 
 // close completes the VMI's migration state.
-func (s agents) close(g *guest, failure string) {
+func (s agents) close(g *simulatedGuest, failure string) {
 	ms := g.VMI.Status.MigrationState
 	if ms == nil {
 		ms = &v1.VirtualMachineInstanceMigrationState{}

@@ -100,7 +100,7 @@ func timeInSlots(work float64, slots int) time.Duration {
 
 // underWay reports whether the VMI has a target Pod, so that the remaining time is
 // unknown.
-func (g *guest) underWay() bool {
+func (g *simulatedGuest) underWay() bool {
 	return slices.ContainsFunc(g.jobs, func(j *job) bool { return j.holding })
 }
 
@@ -109,7 +109,7 @@ type bounder struct{ *Sim }
 
 // alone returns how many seconds the VMI's transfer takes alone on the links. A VMI whose policy is
 // invalid never begins one.
-func (s bounder) alone(g *guest) float64 {
+func (s bounder) alone(g *simulatedGuest) float64 {
 	if controller(s).resolve(g).Err != nil {
 		return math.Inf(1)
 	}

@@ -42,7 +42,7 @@ func (s controller) wakeAll(keys []types.NamespacedName) {
 }
 
 // changed wakes the watchers of the VMI and its Pods.
-func (s controller) changed(g *guest) {
+func (s controller) changed(g *simulatedGuest) {
 	for _, j := range g.jobs {
 		if !j.done() {
 			s.wake(j)
@@ -149,7 +149,7 @@ func (s controller) snapshot(j *job) migration.Snapshot {
 
 // resolve finds the policy of the VMI, once. An invalid policy is no fault of the simulation: the
 // resolution keeps the error, for which the migration waits.
-func (s controller) resolve(g *guest) policy.Resolution {
+func (s controller) resolve(g *simulatedGuest) policy.Resolution {
 	if g.resolution == nil {
 		match := s.policies.Match(g.VMI.Labels, s.o.NamespaceLabels[g.key.Namespace])
 		r, _ := policy.Resolve(match, s.o.Config.Cluster)

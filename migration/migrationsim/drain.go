@@ -112,7 +112,7 @@ func (s *Sim) Guests(node string) []types.NamespacedName {
 	return keys
 }
 
-func (s evacuator) standing(g *guest) evacuation.Guest {
+func (s evacuator) standing(g *simulatedGuest) evacuation.Guest {
 	all := make([]*v1.VirtualMachineInstanceMigration, 0, len(g.jobs))
 	for _, j := range g.jobs {
 		all = append(all, j.m)
@@ -120,7 +120,7 @@ func (s evacuator) standing(g *guest) evacuation.Guest {
 	return evacuation.Guest{VMI: g.VMI, Migrations: all, Pods: g.pods}
 }
 
-func (s evacuator) judge(g *guest, node string) evacuation.Standing {
+func (s evacuator) judge(g *simulatedGuest, node string) evacuation.Standing {
 	var obj *corev1.Node
 	if n := s.byName[node]; n != nil {
 		obj = n.obj
@@ -133,7 +133,7 @@ func (s evacuator) judge(g *guest, node string) evacuation.Standing {
 
 // evacuate decides about the evacuation of the VMI from its node, and before that from the nodes
 // that its migrations were to take it from.
-func (s evacuator) evacuate(g *guest) {
+func (s evacuator) evacuate(g *simulatedGuest) {
 	g.judged = true
 	here := g.VMI.Status.NodeName
 	for _, j := range slices.Clone(g.jobs) {
@@ -166,13 +166,13 @@ func (s evacuator) callOff(d evacuation.Standing) {
 
 // tidying reports whether a Pod of the VMI is being deleted, or about to be: the target Pod of a
 // migration that has ended is deleted before the migration is released.
-func (g *guest) tidying() bool {
+func (g *simulatedGuest) tidying() bool {
 	going := func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }
 	return slices.ContainsFunc(g.pods, going) || slices.ContainsFunc(g.jobs, func(j *job) bool { return j.m.IsFinal() && !j.done() })
 }
 
 // reconsider repeats the decision about an evacuation, if the VMI was ever to leave.
-func (s evacuator) reconsider(g *guest, at time.Time) {
+func (s evacuator) reconsider(g *simulatedGuest, at time.Time) {
 	if !g.judged || !g.again.IsZero() && !g.again.After(at) && g.again.After(s.clock.now) {
 		return
 	}

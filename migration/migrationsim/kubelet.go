@@ -24,7 +24,7 @@ func (s kubelet) start(p *placing) {
 }
 
 // deletePod deletes a Pod of the VMI, which is gone a little later.
-func (s kubelet) deletePod(g *guest, name string) {
+func (s kubelet) deletePod(g *simulatedGuest, name string) {
 	i := slices.IndexFunc(g.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if i < 0 || g.pods[i].DeletionTimestamp != nil {
 		return
@@ -35,7 +35,7 @@ func (s kubelet) deletePod(g *guest, name string) {
 }
 
 // gone removes a stopped Pod of the VMI.
-func (s kubelet) gone(g *guest, p *corev1.Pod) {
+func (s kubelet) gone(g *simulatedGuest, p *corev1.Pod) {
 	g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
 	for _, beside := range migration.Attachments(g.pods, p) {
 		s.deletePod(g, beside.Name)

@@ -16,7 +16,7 @@ type ledger struct {
 	// leaving and entering the same by node.
 	pods, moving      int
 	leaving, entering map[string]int
-	paths             map[*guest]path
+	paths             map[*simulatedGuest]path
 	// fresh says that a count has risen since the last check.
 	fresh    bool
 	peak     Peak
@@ -27,7 +27,7 @@ type ledger struct {
 type path struct{ from, to string }
 
 func newLedger() ledger {
-	return ledger{leaving: map[string]int{}, entering: map[string]int{}, paths: map[*guest]path{}}
+	return ledger{leaving: map[string]int{}, entering: map[string]int{}, paths: map[*simulatedGuest]path{}}
 }
 
 // hold counts a migration that has got a target Pod, or has ended.
@@ -38,7 +38,7 @@ func (l *ledger) hold(n int) {
 }
 
 // moved updates the counts of handed-off VMIs, by their nodes.
-func (l *ledger) moved(g *guest) {
+func (l *ledger) moved(g *simulatedGuest) {
 	var is path
 	if ms := g.VMI.Status.MigrationState; ms != nil && !ms.Completed && ms.TargetNode != "" {
 		is = path{ms.SourceNode, ms.TargetNode}
@@ -68,14 +68,14 @@ func (l *ledger) moved(g *guest) {
 func (l *ledger) ended() { l.unfinished-- }
 
 // began records that the memory of the VMI's migration is being transferred.
-func (l *ledger) began(g *guest, now time.Time) {
+func (l *ledger) began(g *simulatedGuest, now time.Time) {
 	if j := g.moving(); j != nil {
 		j.record.Begun = now
 	}
 }
 
 // moving returns the migration that migrates the VMI.
-func (g *guest) moving() *job {
+func (g *simulatedGuest) moving() *job {
 	ms := g.VMI.Status.MigrationState
 	for _, j := range g.jobs {
 		if ms != nil && j.m.UID == ms.MigrationUID {
@@ -86,7 +86,7 @@ func (g *guest) moving() *job {
 }
 
 // arrived records that the VMI is on another node, and whether it was there recently.
-func (l *ledger) arrived(s *Sim, g *guest, from, to string) {
+func (l *ledger) arrived(s *Sim, g *simulatedGuest, from, to string) {
 	delete(s.byName[from].guests, g)
 	s.byName[to].guests[g] = true
 	if j := g.moving(); j == nil || !automatic(j.m) {

@@ -86,7 +86,7 @@ func (s executor) createAttachment(j *job, volumes []string) {
 	kubelet(s).start(&placing{guest: g, pod: p})
 }
 
-func (s executor) annotate(g *guest, a migration.Action) {
+func (s executor) annotate(g *simulatedGuest, a migration.Action) {
 	for _, p := range g.pods {
 		if p.UID != a.Pod.UID {
 			continue

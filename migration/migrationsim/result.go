@@ -95,7 +95,7 @@ func (s *Sim) Result() Result {
 	return r
 }
 
-func newMigration(m *v1.VirtualMachineInstanceMigration, g *guest, now time.Time) Migration {
+func newMigration(m *v1.VirtualMachineInstanceMigration, g *simulatedGuest, now time.Time) Migration {
 	created := m.CreationTimestamp.Time
 	if now.Sub(created) < time.Second {
 		created = now // the API stores whole seconds

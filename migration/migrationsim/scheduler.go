@@ -13,7 +13,7 @@ import (
 
 // placing is a target Pod that is not bound to a node yet.
 type placing struct {
-	guest  *guest
+	guest  *simulatedGuest
 	pod    *corev1.Pod
 	source string
 	queued bool
@@ -23,7 +23,7 @@ type placing struct {
 type scheduler struct{ *Sim }
 
 // adoptPod adds a target Pod that existed at the start.
-func (s scheduler) adoptPod(g *guest, p *corev1.Pod) {
+func (s scheduler) adoptPod(g *simulatedGuest, p *corev1.Pod) {
 	pl := &placing{guest: g, pod: p, source: g.VMI.Status.NodeName}
 	switch {
 	case p.Spec.NodeName == "":

@@ -37,13 +37,13 @@ type Sim struct {
 	homeless []*placing
 	// turnedDown are migrations whose target Pod has no node, or no quota left.
 	turnedDown []*job
-	guests     map[types.NamespacedName]*guest
-	order      []*guest
+	guests     map[types.NamespacedName]*simulatedGuest
+	order      []*simulatedGuest
 	jobs       map[types.NamespacedName]*job
 	all        []*job
 
 	// leaving are VMIs about which an evacuation will decide again.
-	leaving  map[*guest]bool
+	leaving  map[*simulatedGuest]bool
 	ledger   ledger
 	restored bool
 	made     int
@@ -56,13 +56,13 @@ type Sim struct {
 type node struct {
 	obj *corev1.Node
 	// guests are the VMIs that run on it.
-	guests map[*guest]bool
+	guests map[*simulatedGuest]bool
 	// sends and receives are the transfers under way.
 	sends, receives map[*transfer]bool
 }
 
-// guest is a VMI, its Pods and its migrations.
-type guest struct {
+// simulatedGuest is a VMI, its Pods and its migrations.
+type simulatedGuest struct {
 	Guest
 	seq        int
 	key        types.NamespacedName
@@ -83,7 +83,7 @@ type guest struct {
 // job is a migration.
 type job struct {
 	m     *v1.VirtualMachineInstanceMigration
-	guest *guest
+	guest *simulatedGuest
 	// due says that a pass is scheduled, next when another one is.
 	due     bool
 	next    time.Time
@@ -102,8 +102,8 @@ func NewSim(o Options) *Sim {
 		policies:  policy.NewPolicies(o.Policies),
 		quotas:    newQuotas(o.Quotas),
 		byName:    map[string]*node{}, usage: placement.NodeUsage{},
-		guests: map[types.NamespacedName]*guest{}, jobs: map[types.NamespacedName]*job{},
-		leaving: map[*guest]bool{}, ledger: newLedger(),
+		guests: map[types.NamespacedName]*simulatedGuest{}, jobs: map[types.NamespacedName]*job{},
+		leaving: map[*simulatedGuest]bool{}, ledger: newLedger(),
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Sim) At(t time.Time, do func()) { s.clock.at(t, do) }
 // AddNode adds a Node. The Sim owns and changes it.
 func (s *Sim) AddNode(n *corev1.Node) {
 	s.nodes = append(s.nodes, n)
-	s.byName[n.Name] = &node{obj: n, guests: map[*guest]bool{}, sends: map[*transfer]bool{}, receives: map[*transfer]bool{}}
+	s.byName[n.Name] = &node{obj: n, guests: map[*simulatedGuest]bool{}, sends: map[*transfer]bool{}, receives: map[*transfer]bool{}}
 	scheduler{s}.retryPods()
 }
 
@@ -147,7 +147,7 @@ func (s *Sim) AddGuest(g Guest) error {
 	if g.Bytes <= 0 {
 		g.Bytes = memory(g.VMI)
 	}
-	added := &guest{Guest: g, seq: len(s.order), key: key, left: map[string]time.Time{}, claims: map[string]*corev1.PersistentVolumeClaim{}}
+	added := &simulatedGuest{Guest: g, seq: len(s.order), key: key, left: map[string]time.Time{}, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	for _, c := range g.Claims {
 		added.claims[c.Name] = c
 	}
@@ -279,16 +279,16 @@ func keyOf(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
 }
 
 // on returns the VMIs of a node in the order in which they were added.
-func (s *Sim) on(name string) []*guest {
+func (s *Sim) on(name string) []*simulatedGuest {
 	n := s.byName[name]
 	if n == nil {
 		return nil
 	}
-	out := make([]*guest, 0, len(n.guests))
+	out := make([]*simulatedGuest, 0, len(n.guests))
 	for g := range n.guests {
 		out = append(out, g)
 	}
-	slices.SortFunc(out, func(a, b *guest) int { return a.seq - b.seq })
+	slices.SortFunc(out, func(a, b *simulatedGuest) int { return a.seq - b.seq })
 	return out
 }
 

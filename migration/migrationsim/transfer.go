@@ -16,7 +16,7 @@ import (
 // transfer is a transfer of memory between two nodes. The rest shrinks by the rate less what the
 // VMI writes meanwhile, until it fits into the allowed downtime.
 type transfer struct {
-	guest    *guest
+	guest    *simulatedGuest
 	from, to *node // to is nil without a receiver
 	// left is the number of bytes to transfer as of since, at rate.
 	left  float64
@@ -33,7 +33,7 @@ type transfer struct {
 type links struct{ *Sim }
 
 // begin starts the VMI's transfer, and bounds it by its completion timeout.
-func (s links) begin(g *guest, from, to string) {
+func (s links) begin(g *simulatedGuest, from, to string) {
 	t := &transfer{
 		guest: g, from: s.byName[from], to: s.byName[to], left: g.Bytes, since: s.clock.now,
 		cap: s.cap(g), dirty: g.Dirty, downtime: downtime(s.options(g)),
@@ -55,7 +55,7 @@ func (s links) begin(g *guest, from, to string) {
 }
 
 // end removes the transfer from the links.
-func (s links) end(g *guest) {
+func (s links) end(g *simulatedGuest) {
 	t := g.transfer
 	g.transfer = nil
 	delete(t.from.sends, t)
@@ -138,7 +138,7 @@ func moving(bytes, rate, dirty, downtime float64) float64 {
 }
 
 // impatient does what the options allow when the transfer has taken too long.
-func (s links) impatient(g *guest) {
+func (s links) impatient(g *simulatedGuest) {
 	t, o := g.transfer, s.options(g)
 	switch {
 	case *o.AllowPostCopy:
@@ -157,7 +157,7 @@ func (s links) impatient(g *guest) {
 
 // options returns those of the VMI's migration: what its handoff stored, else what its policy resolves
 // to, else, if that policy is invalid, the cluster's. They are never nil.
-func (s links) options(g *guest) *v1.VMIMConfigurationOptions {
+func (s links) options(g *simulatedGuest) *v1.VMIMConfigurationOptions {
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.VMIMConfigurationOptions != nil && !ms.Completed {
 		return ms.VMIMConfigurationOptions
 	}
@@ -169,7 +169,7 @@ func (s links) options(g *guest) *v1.VMIMConfigurationOptions {
 }
 
 // cap returns the rate of the VMI's migration without competing transfers.
-func (s links) cap(g *guest) float64 {
+func (s links) cap(g *simulatedGuest) float64 {
 	rate := s.o.Rate
 	if b := s.options(g).BandwidthPerMigration; b != nil && !b.IsZero() {
 		rate = min(rate, b.AsApproximateFloat64())

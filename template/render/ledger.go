@@ -12,7 +12,7 @@ import (
 // ledger records which stage has set which field. A Pod has some hundred fields and most callers do not ask for them, so
 // ledgers are reused and identify fields by value.
 type ledger struct {
-	owners owners
+	owners fieldOwners
 	terms  map[field][]Term
 	// wholes are the fields written with Set, each of which owns its parts. wide are those that may contain elements of lists
 	// and maps.

@@ -2,9 +2,9 @@
 
 package render
 
-// owners are the origins of fields, in the order in which the fields were first set. It is a custom hash table because a
+// fieldOwners are the origins of fields, in the order in which the fields were first set. It is a custom hash table because a
 // rendering looks up some hundred fields of four strings each, most of which differ in the last ones only.
-type owners struct {
+type fieldOwners struct {
 	entries []ownedField
 	// slots has the index in entries, plus one, of the field whose hash leads there or to a previous slot.
 	slots []int32
@@ -18,28 +18,28 @@ type ownedField struct {
 
 const firstSlots = 512 // a power of two, and more than twice the fields of most Pods
 
-func newOwners() owners {
-	return owners{entries: make([]ownedField, 0, firstSlots/2), slots: make([]int32, firstSlots)}
+func newOwners() fieldOwners {
+	return fieldOwners{entries: make([]ownedField, 0, firstSlots/2), slots: make([]int32, firstSlots)}
 }
 
-func (t *owners) clear() {
+func (t *fieldOwners) clear() {
 	clear(t.entries)
 	t.entries = t.entries[:0]
 	clear(t.slots)
 }
 
 // get returns the origin of a field; an unset field has no stage.
-func (t *owners) get(f field) origin {
+func (t *fieldOwners) get(f field) origin {
 	if at := t.slots[t.slot(f)]; at > 0 {
 		return t.entries[at-1].origin
 	}
 	return origin{}
 }
 
-func (t *owners) put(f field, o origin) { *t.at(f) = o }
+func (t *fieldOwners) put(f field, o origin) { *t.at(f) = o }
 
 // at returns a pointer to the origin of a field, valid until the next call.
-func (t *owners) at(f field) *origin {
+func (t *fieldOwners) at(f field) *origin {
 	slot := t.slot(f)
 	if at := t.slots[slot]; at > 0 {
 		return &t.entries[at-1].origin
@@ -52,13 +52,13 @@ func (t *owners) at(f field) *origin {
 	return &t.entries[len(t.entries)-1].origin
 }
 
-func (t *owners) remove(f field) {
+func (t *fieldOwners) remove(f field) {
 	if at := t.slots[t.slot(f)]; at > 0 {
 		t.entries[at-1].origin = origin{}
 	}
 }
 
-func (t *owners) grow() {
+func (t *fieldOwners) grow() {
 	t.slots = make([]int32, 2*len(t.slots))
 	for i := range t.entries {
 		t.slots[t.slot(t.entries[i].field)] = int32(i + 1) //nolint:gosec // as in put
@@ -66,7 +66,7 @@ func (t *owners) grow() {
 }
 
 // slot returns the slot of the field, or the free slot for it.
-func (t *owners) slot(f field) uint32 {
+func (t *fieldOwners) slot(f field) uint32 {
 	mask := uint32(len(t.slots) - 1) //nolint:gosec // a power of two that fits
 	for i := f.hash() & mask; ; i = (i + 1) & mask {
 		if at := t.slots[i]; at == 0 || t.entries[at-1].field == f {

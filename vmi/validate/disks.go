@@ -50,7 +50,7 @@ func checkDiskVolumes(k *checker) {
 	if len(k.devices.Disks) == 0 {
 		return
 	}
-	volumes := volumesByName(k.spec)
+	volumes := specVolumesByName(k.spec)
 	for i := range k.devices.Disks {
 		if disk := &k.devices.Disks[i]; volumes[disk.Name] == nil && disk.CDRom == nil {
 			k.invalid(atDisks.index(i).child("name"), disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
@@ -58,7 +58,7 @@ func checkDiskVolumes(k *checker) {
 	}
 }
 
-func volumesByName(spec *v1.VirtualMachineInstanceSpec) map[string]*v1.Volume {
+func specVolumesByName(spec *v1.VirtualMachineInstanceSpec) map[string]*v1.Volume {
 	volumes := map[string]*v1.Volume{}
 	for i := range spec.Volumes {
 		volumes[spec.Volumes[i].Name] = &spec.Volumes[i]
@@ -68,7 +68,7 @@ func volumesByName(spec *v1.VirtualMachineInstanceSpec) map[string]*v1.Volume {
 
 // checkDisklessVolumes rejects disks of volumes that the domain cannot read as a disk.
 func checkDisklessVolumes(k *checker) {
-	volumes := volumesByName(k.spec)
+	volumes := specVolumesByName(k.spec)
 	for i := range k.devices.Disks {
 		disk, at := &k.devices.Disks[i], atDisks.index(i).child("name")
 		switch v := volumes[disk.Name]; {

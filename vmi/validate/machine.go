@@ -55,8 +55,8 @@ func checkMachineType(k *checker) {
 	}
 }
 
-// countCPUs returns the number of CPUs of a topology, 0 if none is set. It saturates beyond any machine.
-func countCPUs(cpu *v1.CPU) int64 {
+// countGuestCPUs returns the number of CPUs of a topology, 0 if none is set. It saturates beyond any machine.
+func countGuestCPUs(cpu *v1.CPU) int64 {
 	count, given := int64(1), false
 	for _, n := range []uint32{cpu.Sockets, cpu.Cores, cpu.Threads} {
 		if n > 0 {
@@ -74,7 +74,7 @@ func checkTopology(k *checker) {
 	if cpu == nil {
 		return
 	}
-	count := countCPUs(cpu)
+	count := countGuestCPUs(cpu)
 	if count > MaxCPUs {
 		k.invalid(atCPU, fmt.Sprintf("%d sockets of %d cores of %d threads", cpu.Sockets, cpu.Cores, cpu.Threads),
 			fmt.Sprintf("exceeds the maximum of %d CPUs", MaxCPUs), "use a smaller topology")
@@ -125,7 +125,7 @@ func checkPolicies(k *checker) {
 // only. Requests may be unset if there is a topology, from which the Pod of an existing VMI has its CPUs.
 func checkDedicated(k *checker) {
 	cpu := k.domain.CPU
-	if cpu == nil || !cpu.DedicatedCPUPlacement || k.existing && countCPUs(cpu) > 0 {
+	if cpu == nil || !cpu.DedicatedCPUPlacement || k.existing && countGuestCPUs(cpu) > 0 {
 		return
 	}
 	request, limit := k.domain.Resources.Requests.Cpu(), k.domain.Resources.Limits.Cpu()
@@ -135,7 +135,7 @@ func checkDedicated(k *checker) {
 	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) != 0 {
 		k.invalid(atRequest, brief(request.String()), "dedicated CPUs must be equal to the limit of "+limit.String(), "use the same amount")
 	}
-	if count := countCPUs(cpu); count > 0 && !limit.IsZero() && limit.Value() != count {
+	if count := countGuestCPUs(cpu); count > 0 && !limit.IsZero() && limit.Value() != count {
 		k.invalid(atLimit, brief(limit.String()), fmt.Sprintf("must be equal to the %d dedicated CPUs of the topology", count), "use the same amount, or remove one of them")
 	}
 }

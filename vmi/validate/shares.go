@@ -88,7 +88,7 @@ func checkFilesystems(k *checker) {
 	if len(k.devices.Filesystems) == 0 {
 		return
 	}
-	volumes, plugged, taken := volumesByName(k.spec), pluggedVolumes(k.vmi), names{}
+	volumes, plugged, taken := specVolumesByName(k.spec), pluggedVolumes(k.vmi), names{}
 	for i := range k.devices.Filesystems {
 		fs, at := &k.devices.Filesystems[i], atDevices.child("filesystems").index(i)
 		if fs.Virtiofs == nil {
@@ -114,8 +114,8 @@ func pluggedVolumes(vmi *v1.VirtualMachineInstance) map[string]bool {
 	return names
 }
 
-// checkTags checks names of file systems, which become mount tags and names of devices.
-func checkTags(k *checker) {
+// checkFilesystemTags checks names of file systems, which become mount tags and names of devices.
+func checkFilesystemTags(k *checker) {
 	disks := map[string]bool{}
 	for i := range k.devices.Disks {
 		disks[k.devices.Disks[i].Name] = true

@@ -29,7 +29,7 @@ var volumeRules = []Rule{
 	{"utility-volumes", checkUtilityVolumes, true},
 	{"utility-volumes", checkUtilityTypes, false},
 	{"filesystems", checkFilesystems, true},
-	{"filesystems", checkTags, false},
+	{"filesystems", checkFilesystemTags, false},
 }
 
 // launcherVolumes are the names of the launcher's own volumes.
