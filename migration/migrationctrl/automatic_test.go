@@ -63,7 +63,7 @@ func (c *cluster) startAutomatic(t *testing.T, edit func(*migrationctrl.Reconcil
 			t.Fatal(err)
 		}
 	}
-	return run(t, mgr)
+	return rigtest.Run(t, mgr.Start)
 }
 
 // movable makes a VMI that can be migrated and is to be migrated rather than evicted; edit changes it

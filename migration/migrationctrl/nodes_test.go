@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/nodestandin"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 // hold is an annotation of a VMI that stops the nodes before a step: one of
@@ -37,7 +38,7 @@ func (c *cluster) startNodes(t *testing.T, takes time.Duration) {
 	if err := n.SetupWithManager(mgr); err != nil {
 		t.Fatal(err)
 	}
-	run(t, mgr)
+	rigtest.Run(t, mgr.Start)
 }
 
 // holdAt sets or, with the empty string, clears the hold of the VMI.

@@ -15,6 +15,7 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -107,7 +108,7 @@ func (c *cluster) waitEvents(t *testing.T, namespace string, reasons ...string) 
 
 func resolvesPolicy(t *testing.T, c *cluster) {
 	mgr, _ := c.controller(t, nil)
-	run(t, mgr)
+	rigtest.Run(t, mgr.Start)
 	ns := c.namespace(t)
 	yes := true
 	bandwidth := resource.MustParse("32Mi")

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -90,7 +88,7 @@ func (c *cluster) manager(t *testing.T, user string) ctrl.Manager {
 	t.Helper()
 	skip := true
 	mgr, err := ctrl.NewManager(c.Config(user), ctrl.Options{
-		Scheme: c.scheme, Logger: quietLogger(t), Metrics: server.Options{BindAddress: "0"},
+		Scheme: c.scheme, Logger: rigtest.Logger(t), Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
 		Cache:      cache.Options{DefaultTransform: templatectrl.TrimPod},
 	})
@@ -100,37 +98,11 @@ func (c *cluster) manager(t *testing.T, user string) ctrl.Manager {
 	return mgr
 }
 
-func quietLogger(t *testing.T) logr.Logger {
-	if testing.Verbose() {
-		return testr.New(t)
-	}
-	return logr.Discard()
-}
-
-// run starts the manager and returns what stops it and waits for its end.
-func run(t *testing.T, mgr ctrl.Manager) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	var stopped atomic.Bool
-	stop = func() {
-		cancel()
-		if stopped.CompareAndSwap(false, true) {
-			if err := <-ended; err != nil {
-				t.Errorf("manager: %v", err)
-			}
-		}
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
 // startController runs the controller under test; edit may change it first.
 func (c *cluster) startController(t *testing.T, edit func(*migrationctrl.Reconciler)) (stop func()) {
 	t.Helper()
 	mgr, _ := c.controller(t, edit)
-	return run(t, mgr)
+	return rigtest.Run(t, mgr.Start)
 }
 
 // controller is the controller under test, set up with a manager that has yet to run; edit may change it first.

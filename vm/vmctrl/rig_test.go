@@ -3,7 +3,6 @@
 package vmctrl_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,12 +83,8 @@ func (w *world) start(wrap ...func(http.RoundTripper) http.RoundTripper) (stop f
 		cfg.Wrap(f)
 	}
 	skip := true
-	log := logr.Discard()
-	if testing.Verbose() {
-		log = testr.New(w.t)
-	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: w.scheme, Logger: log, Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
+		Scheme: w.scheme, Logger: rigtest.Logger(w.t), Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
 		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
 	})
 	if err != nil {
@@ -100,20 +94,7 @@ func (w *world) start(wrap ...func(http.RoundTripper) http.RoundTripper) (stop f
 	if err := r.SetupWithManager(w.t.Context(), mgr); err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	var stopped atomic.Bool
-	stop = func() {
-		cancel()
-		if stopped.CompareAndSwap(false, true) {
-			if err := <-ended; err != nil {
-				w.t.Errorf("manager: %v", err)
-			}
-		}
-	}
-	w.t.Cleanup(stop)
-	return stop
+	return rigtest.Run(w.t, mgr.Start)
 }
 
 func (w *world) create(o client.Object) {
@@ -133,14 +114,7 @@ func (w *world) delete(o client.Object) {
 // eventually fails unless look returns "" in time; otherwise it returns what is missing.
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
-	var last string
-	err := rigtest.Poll(w.t.Context(), patience, func(context.Context) (bool, error) {
-		last = look()
-		return last == "", nil
-	})
-	if err != nil {
-		w.t.Fatalf("%v: %s", err, last)
-	}
+	rigtest.Eventually(w.t, patience, look)
 }
 
 // change updates an object until the update is accepted; as a status, if status is set.

@@ -3,7 +3,6 @@
 package vmictrl_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -116,7 +114,7 @@ func (w *world) start(s setup) (stop func()) {
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)
 	}
-	mgr, r, err := newController(cfg, w.scheme, logger(w.t), w.ns)
+	mgr, r, err := newController(cfg, w.scheme, rigtest.Logger(w.t), w.ns)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -126,27 +124,7 @@ func (w *world) start(s setup) (stop func()) {
 	if err := r.SetupWithManager(w.t.Context(), mgr); err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- mgr.Start(ctx) }()
-	var stopped atomic.Bool
-	stop = func() {
-		cancel()
-		if stopped.CompareAndSwap(false, true) {
-			if err := <-ended; err != nil {
-				w.t.Errorf("manager: %v", err)
-			}
-		}
-	}
-	w.t.Cleanup(stop)
-	return stop
-}
-
-func logger(t *testing.T) logr.Logger {
-	if testing.Verbose() {
-		return testr.New(t)
-	}
-	return logr.Discard()
+	return rigtest.Run(w.t, mgr.Start)
 }
 
 func (w *world) create(o client.Object) {
@@ -193,14 +171,7 @@ func unplaceable(g *v1.VirtualMachineInstance) {
 // eventually repeats look until it returns "", and fails with its last result.
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
-	var last string
-	err := rigtest.Poll(w.t.Context(), patience, func(context.Context) (bool, error) {
-		last = look()
-		return last == "", nil
-	})
-	if err != nil {
-		w.t.Fatalf("%v: %s", err, last)
-	}
+	rigtest.Eventually(w.t, patience, look)
 }
 
 // await reads the VMI until the condition holds.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
@@ -65,13 +63,4 @@ func Start(t testing.TB, o rig.Options) *rig.Rig {
 		}
 	})
 	return r
-}
-
-// Poll calls done until it reports true, returns an error, or the time is over: soon again at first, and then more and more seldom. A
-// test asks an API server, and dozens of tests that ask it fifty times a second take more of the machine than what they wait for.
-func Poll(ctx context.Context, within time.Duration, done wait.ConditionWithContextFunc) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	delay := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 400 * time.Millisecond}
-	return delay.DelayFunc().Until(ctx, true, true, done)
 }
