@@ -47,7 +47,7 @@ func (w *world) testRemoval(t *testing.T, flat []byte) {
 	pods, err := w.pods(t.Context(), "controller")
 	must(t, err)
 	controller := w.run(t, "controller", &pods[0], "--leader-elect-namespace="+pods[0].Namespace)
-	must(t, w.deletable(t.Context()))
+	w.await(t, "the guard of earlier guests to go", w.deletable)
 	vmi := guest("stays")
 	must(t, w.Create(t.Context(), vmi))
 	w.await(t, "the guard", func(ctx context.Context) error {
