@@ -29,6 +29,7 @@ func (d statusFields) update() {
 	if d.lost != nil {
 		return
 	}
+	d.endReason()
 	d.activePods()
 	d.image()
 	d.memory()

@@ -63,7 +63,7 @@ func (d departure) leave() error {
 	}
 	why := fmt.Sprintf("target cluster has not reported the VMI within %s after the migration", reportWithin)
 	m.Failed, m.FailureReason = true, why
-	d.emit(true, eventGuestLost, why)
+	ending(d).failed(vmistatus.ReasonGuestLost, why)
 	return d.end(v1.Failed, why)
 }
 

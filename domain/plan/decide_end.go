@@ -15,18 +15,12 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// Reasons of the events about the end of a VMI. The first three are KubeVirt's.
+// Reasons of the events about the end of a VMI, KubeVirt's. Those of package vmistatus are stored as status.reason, too.
 const (
 	// eventShuttingDown: the first graceful shutdown was requested.
 	eventShuttingDown = "ShuttingDown"
 	// eventDeleted: the domain is force-stopped.
 	eventDeleted = "Deleted"
-	// eventGuestPanicked: the guest's kernel has panicked.
-	eventGuestPanicked = "GuestPanicked"
-	// eventGuestCrashed: the domain's process has crashed, or ended because the guest did.
-	eventGuestCrashed = "GuestCrashed"
-	// eventGuestLost: a part of the VMI is lost, so that it cannot continue.
-	eventGuestLost = "GuestLost"
 )
 
 // ending stops a domain: gracefully, by force, or because it has ended by itself.
@@ -78,7 +72,7 @@ func (d ending) fail(why string) error {
 	// The phase is stored in the same write as the lease, and before the domain is destroyed: an
 	// agent that crashes in between finds a final VMI, and does not start the domain again.
 	vmistatus.SetPhase(d.plan.VMI, v1.Failed, d.now)
-	d.emit(true, eventGuestLost, "The VirtualMachineInstance cannot continue: "+why)
+	d.failed(vmistatus.ReasonGuestLost, "The VirtualMachineInstance cannot continue: "+why)
 	d.destroy(why)
 	return nil
 }
@@ -119,14 +113,22 @@ func (d ending) destroy(why string) {
 	d.requeueAfter(time.Second)
 }
 
-// crashed emits an event if the domain has crashed.
+// failed emits an event about the failure of the VMI, and stores its reason in status.reason unless there is one.
+func (d ending) failed(reason, message string) {
+	d.emit(true, reason, message)
+	if s := &d.plan.VMI.Status; s.Reason == "" {
+		s.Reason = reason
+	}
+}
+
+// crashed reports a domain that has crashed.
 func (d ending) crashed() {
 	switch {
 	case d.State == nil:
 	case d.State.Reason == domain.ReasonPanicked:
-		d.emit(true, eventGuestPanicked, "Guest panicked")
+		d.failed(vmistatus.ReasonGuestPanicked, "Guest panicked")
 	case d.State.Reason == domain.ReasonCrashed, d.State.Status == domain.StatusCrashed:
-		d.emit(true, eventGuestCrashed, "The VirtualMachineInstance crashed.")
+		d.failed(vmistatus.ReasonGuestCrashed, "The VirtualMachineInstance crashed.")
 	}
 }
 

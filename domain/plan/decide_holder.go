@@ -145,7 +145,7 @@ func (d holder) withoutGuest() error {
 			return offer(d).start()
 		}
 		report(d).synchronized()
-		d.emit(true, eventGuestLost, "The VirtualMachineInstance cannot be started: "+d.PrepareError.Error())
+		ending(d).failed(vmistatus.ReasonGuestLost, "The VirtualMachineInstance cannot be started: "+d.PrepareError.Error())
 	}
 	if !d.VMI.IsFinal() {
 		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)

@@ -149,6 +149,13 @@ func TestDecide_Events(t *testing.T) {
 			if got := eventsOf(decided); got != tt.want {
 				t.Errorf("events %q, want %q", got, tt.want)
 			}
+			_, failure, _ := strings.Cut(tt.want, "Warning Guest")
+			if failure, _, _ = strings.Cut(failure, ","); failure != "" {
+				failure = "Guest" + failure
+			}
+			if got := decided.VMI.Status.Reason; got != failure {
+				t.Errorf("status.reason %q, want %q", got, failure)
+			}
 		})
 	}
 }

@@ -13,6 +13,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// Reasons that the node agent stores in status.reason of a VMI that has failed, and emits events with.
+const (
+	// ReasonGuestPanicked: the guest's kernel has panicked.
+	ReasonGuestPanicked = "GuestPanicked"
+	// ReasonGuestCrashed: the domain's process has crashed, or ended because the guest did.
+	ReasonGuestCrashed = "GuestCrashed"
+	// ReasonGuestLost: a part of the VMI is lost, so that it cannot continue.
+	ReasonGuestLost = "GuestLost"
+)
+
 // SetPhase sets the phase and records when it was first entered
 // (status.phaseTransitionTimestamps).
 func SetPhase(vmi *v1.VirtualMachineInstance, p v1.VirtualMachineInstancePhase, now time.Time) {
