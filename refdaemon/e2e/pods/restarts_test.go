@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/internal/refcluster"
@@ -152,19 +151,11 @@ func (s *scene) killContainers(app, on string) func(context.Context) error {
 	return nil
 }
 
-// TestLauncher_Killed: a guest whose launcher is killed fails, and its Pod does not run on.
+// TestLauncher_Killed: a guest whose launcher is killed has failed, and status.reason says why.
 func TestLauncher_Killed(t *testing.T) {
 	s := boot(t, newGuest("killed"))
 	pods, err := s.pods(t.Context())
 	must(t, err)
 	must(t, s.c.KillContainer(t.Context(), &pods[0], "compute"))
-	must(t, refcluster.Await(t.Context(), patience, "the VMI to fail", func(ctx context.Context) error {
-		if err := s.c.Client.Get(ctx, s.key, s.vmi); err != nil {
-			return err
-		}
-		if s.vmi.Status.Phase != v1.Failed {
-			return fmt.Errorf("it is %s", s.vmi.Status.Phase)
-		}
-		return nil
-	}))
+	s.awaitFailed("LauncherFailed")
 }
