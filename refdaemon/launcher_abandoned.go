@@ -66,7 +66,10 @@ func (c *countedConn) Close() error {
 // prepare disks or a migration, and one that is gone may come back.
 func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, calls *counted) error {
 	events, err := hv.Watch(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	left := time.NewTimer(o.qemuTimeout)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
@@ -41,6 +42,20 @@ func TestProgram_Names(t *testing.T) {
 		if got := named([]string{name, "--name", "x"}); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+	}
+}
+
+// unwatched is a hypervisor that is too late to be watched.
+type unwatched struct{ domain.Hypervisor }
+
+func (unwatched) Watch(ctx context.Context) (<-chan domain.Event, error) { return nil, ctx.Err() }
+
+// TestLauncher_EndsBeforeItWatches: a launcher that is stopped while it starts has not failed.
+func TestLauncher_EndsBeforeItWatches(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&launcherOptions{}).abandoned(ctx, unwatched{}, nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
@@ -28,25 +26,6 @@ func TestLauncher_QEMUKilled(t *testing.T) {
 	s := boot(t, newGuest("crashed"))
 	s.onNode("kill -9 " + s.qemu())
 	s.awaitFailed("GuestCrashed")
-}
-
-// TestLauncher_OutOfMemory: a guest whose container has no memory left has failed, and status.reason says so, although the kernel
-// kills QEMU and not the launcher.
-func TestLauncher_OutOfMemory(t *testing.T) {
-	if !*everyFault {
-		return // nightly
-	}
-	s := boot(t, newGuest("hungry", func(vmi *v1.VirtualMachineInstance) {
-		vmi.Spec.Domain.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
-	}))
-	// What takes the memory is in the container's control group and is never killed itself. It ends with the memory of others.
-	s.onNode(fmt.Sprintf(`
-group=$(sed -n 's/^[0-9]*:memory:/memory/p; s/^0::\(.\+\)/\1/p' /proc/%s/cgroup | head -n 1)
-(
-  echo -1000 >/proc/self/oom_score_adj
-  exec sh -c 'echo $$ >/sys/fs/cgroup/'"$group"'/cgroup.procs && exec timeout 60 tail -c 400m /dev/zero'
-) >/dev/null 2>&1 &`, s.qemu()))
-	s.awaitFailed("OOMKilled")
 }
 
 // TestNode_Dies: all that runs on a node ends at once, as when it loses its power. Its guest is lost while nothing is known of it: it
