@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
@@ -209,7 +210,7 @@ func (p *pair) remove(ctx context.Context, vmi *v1.VirtualMachineInstance) error
 // change edits the stored object until it is stored, as a controller would.
 func (p *pair) change(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstance, handoff.Lease) error) {
 	t.Helper()
-	domainfixture.Must(t, rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
+	domainfixture.Must(t, wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
 		if err := p.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); err != nil {
 			return false, err
 		}
@@ -295,7 +296,7 @@ func askToMove(vmi *v1.VirtualMachineInstance, to *node, uid types.UID) {
 // until reads the VMI until the condition holds.
 func (p *pair) until(t *testing.T, what string, vmi *v1.VirtualMachineInstance, ok func(handoff.Lease) bool) {
 	t.Helper()
-	err := rigtest.Poll(t.Context(), patience, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
 		if err := p.Get(ctx, client.ObjectKeyFromObject(vmi), vmi); err != nil {
 			return false, err
 		}
@@ -310,7 +311,7 @@ func (p *pair) until(t *testing.T, what string, vmi *v1.VirtualMachineInstance, 
 // eventually waits for a condition that the API does not show.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	err := rigtest.Poll(t.Context(), patience, func(context.Context) (bool, error) { return ok(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}

@@ -178,7 +178,7 @@ func reportedNowAndThen(t *testing.T, p *pair) {
 
 func cannotListen(t *testing.T, p *pair) {
 	w := &way{}
-	w.listenFails.Store(1)
+	w.listenFails.Store(1 << 20) // until it was seen
 	p.b.by(w)
 	p.start(t)
 	vmi := p.leaving(t, 0, asItLikes)
@@ -187,6 +187,7 @@ func cannotListen(t *testing.T, p *pair) {
 		return l.State == handoff.Preparing && m.FailureReason != "" && !m.Failed
 	})
 	domainfixture.Says(t, errors.New(vmi.Status.MigrationState.FailureReason), "no port is free", p.a.name)
+	w.listenFails.Store(0)
 	p.runsOn(t, vmi, p.b)
 }
 

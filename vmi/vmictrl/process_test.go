@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -72,7 +73,7 @@ func (o order) run() error {
 		return err
 	}
 	cfg.QPS = -1
-	cfg.Wrap((&writes{death: o.Death, times: map[string]int{}}).wrap)
+	cfg.Wrap((&writes{death: o.Death, namespaces: o.Namespaces, times: map[string]int{}}).wrap)
 	ctrl.SetLogger(funcr.New(func(prefix, args string) { fmt.Fprintln(os.Stderr, prefix, args) }, funcr.Options{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -94,17 +95,24 @@ func (o order) run() error {
 	return mgr.Start(ctx)
 }
 
-// writes wraps every request of the process, prints the writes on standard output, and kills the process at the ordered
-// one.
+// writes wraps every request of the process, prints the writes in its namespaces on standard output, and kills the process at the
+// ordered one. Those to nodes are not its own: a test beside it may have a node that every controller marks.
 type writes struct {
-	death death
-	mu    sync.Mutex
-	times map[string]int // guarded by mu
+	death      death
+	namespaces []string
+	mu         sync.Mutex
+	times      map[string]int // guarded by mu
+}
+
+func (w *writes) concerns(req *http.Request) bool {
+	return req.Method != http.MethodGet && slices.ContainsFunc(w.namespaces, func(ns string) bool {
+		return strings.Contains(req.URL.Path, "/namespaces/"+ns+"/")
+	})
 }
 
 func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if req.Method == http.MethodGet {
+		if !w.concerns(req) {
 			return next.RoundTrip(req)
 		}
 		name := w.name(req)

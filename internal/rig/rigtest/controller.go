@@ -42,7 +42,7 @@ func Logger(t testing.TB) logr.Logger {
 func Poll(ctx context.Context, within time.Duration, done wait.ConditionWithContextFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	delay := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 400 * time.Millisecond}
+	delay := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 200 * time.Millisecond}
 	return delay.DelayFunc().Until(ctx, true, true, done)
 }
 
