@@ -53,7 +53,7 @@ roundtrips() {
 # Probes that fail, volumes and faults on real nodes, and an upgrade while ten guests run.
 pods() {
   hack/image.sh
-  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_.*|TestLauncher_.*|TestNode_Dies)$' -networks -volumes -faults -guests 10
+  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_.*|TestLauncher_QEMUKilled)$' -networks -volumes -faults -guests 10
 }
 
 # Aborts, cut links and kills at every step of a live migration.

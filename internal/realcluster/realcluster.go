@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,8 +45,6 @@ type Cluster struct {
 	Client client.WithWatch
 	// Clientset may do everything.
 	Clientset kubernetes.Interface
-
-	images []string
 }
 
 // Start starts a cluster and returns when its nodes are Ready and have the images. The cluster outlives ctx: it runs until Stop, or
@@ -68,8 +65,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Rig: r, Nodes: make([]*rig.KubeletNode, len(names)), images: images}
-	if err := c.start(ctx, names); err != nil {
+	c := &Cluster{Rig: r, Nodes: make([]*rig.KubeletNode, len(names))}
+	if err := c.start(ctx, names, images); err != nil {
 		r.Keep()
 		err = fmt.Errorf("start a cluster, logs are in %s/log: %w", r.Dir(), err)
 		return nil, errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
@@ -96,7 +93,7 @@ func archives() ([]string, error) {
 	return found, nil
 }
 
-func (c *Cluster) start(ctx context.Context, names []string) error {
+func (c *Cluster) start(ctx context.Context, names, images []string) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, virtv1.AddToScheme, v1alpha1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -113,21 +110,14 @@ func (c *Cluster) start(ctx context.Context, names []string) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for i, name := range names {
-		group.Go(func() error { return c.startNode(ctx, i, name) })
+		group.Go(func() error {
+			n, err := c.Rig.StartKubeletNode(ctx, rig.KubeletNodeOptions{Name: name})
+			if err != nil {
+				return err
+			}
+			c.Nodes[i] = n
+			return n.LoadImages(ctx, images...)
+		})
 	}
 	return group.Wait()
-}
-
-// StartNode starts a node again that has been stopped: one with nothing but its images, whose Kubernetes Node is still there.
-func (c *Cluster) StartNode(ctx context.Context, name string) error {
-	return c.startNode(ctx, slices.IndexFunc(c.Nodes, func(n *rig.KubeletNode) bool { return n.Name() == name }), name)
-}
-
-func (c *Cluster) startNode(ctx context.Context, i int, name string) error {
-	n, err := c.Rig.StartKubeletNode(ctx, rig.KubeletNodeOptions{Name: name})
-	if err != nil {
-		return err
-	}
-	c.Nodes[i] = n
-	return n.LoadImages(ctx, c.images...)
 }

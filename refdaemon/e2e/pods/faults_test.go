@@ -12,7 +12,6 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
@@ -26,45 +25,6 @@ func TestLauncher_QEMUKilled(t *testing.T) {
 	s := boot(t, newGuest("crashed"))
 	s.onNode("kill -9 " + s.qemu())
 	s.awaitFailed("GuestCrashed")
-}
-
-// TestNode_Dies: all that runs on a node ends at once, as when it loses its power. Its guest is lost while nothing is known of it: it
-// neither fails nor gets a second Pod. When the node has come back without it, it has failed.
-func TestNode_Dies(t *testing.T) {
-	if !*everyFault {
-		return // nightly
-	}
-	s := boot(t, newGuest("mourned"))
-	on := s.vmi.Status.NodeName
-	must(t, s.c.Node(on).Stop(t.Context()))
-	long := 3 * patience // a node counts as silent after five minutes
-	must(t, refcluster.Await(t.Context(), long, "the VMI to be lost", func(ctx context.Context) error {
-		if err := s.c.Client.Get(ctx, s.key, s.vmi); err != nil {
-			return err
-		}
-		l, err := handoff.Of(s.vmi)
-		if err != nil || l.State != handoff.Lost {
-			return fmt.Errorf("its lease is %+v: %w", l, err)
-		}
-		return nil
-	}))
-	if s.vmi.Status.Phase != v1.Running {
-		t.Errorf("nothing is known of it, and it is %s", s.vmi.Status.Phase)
-	}
-	must(t, s.c.StartNode(t.Context(), on))
-	s.restore(nil)
-	s.awaitFailed("")
-	requests, err := s.c.Rig.Requests()
-	must(t, err)
-	pods := 0
-	for i := range requests {
-		if q := &requests[i]; q.What() == "create pods" && q.Accepted() && !q.DryRun() && strings.Contains(string(q.RequestObject), string(s.vmi.UID)) {
-			pods++
-		}
-	}
-	if pods != 1 {
-		t.Errorf("it got %d Pods", pods)
-	}
 }
 
 // qemu returns the process of the guest on its node.
