@@ -66,11 +66,8 @@ func (c *countedConn) Close() error {
 // prepare disks or a migration, and one that is gone may come back.
 func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, calls *counted) error {
 	events, err := hv.Watch(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
-		return err
+	if err != nil {
+		return unlessOver(ctx, err)
 	}
 	left := time.NewTimer(o.qemuTimeout)
 	defer left.Stop()
@@ -81,8 +78,8 @@ func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, c
 		}
 		select {
 		case _, more := <-events:
-			if !more && ctx.Err() == nil {
-				return fmt.Errorf("wait for the domain: %w", domain.ErrDisconnected)
+			if !more {
+				return unlessOver(ctx, fmt.Errorf("wait for the domain: %w", domain.ErrDisconnected))
 			}
 		case <-calls.changed:
 			left.Reset(o.qemuTimeout)
@@ -94,4 +91,12 @@ func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, c
 		case <-ctx.Done():
 		}
 	}
+}
+
+// unlessOver returns the error, or nil if ctx has ended, which is its cause.
+func unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
