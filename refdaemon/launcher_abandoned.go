@@ -96,7 +96,7 @@ func (o *launcherOptions) abandoned(ctx context.Context, hv domain.Hypervisor, c
 // unlessOver returns the error, or nil if ctx has ended, which is its cause.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the launcher was stopped
 	}
 	return err
 }
