@@ -18,7 +18,7 @@ const (
 	reasonLauncherFailed = "LauncherFailed"
 )
 
-// reasonWord is what a reason may look like. The status of a Pod is no one's word to be copied as it is.
+// reasonWord is what a reason may look like: the status of a Pod may have any text, of any length.
 var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z]{0,63}$`)
 
 // endReason stores in status.reason what has ended the launcher of a VMI that has failed, as its kubelet reports it: OOMKilled,

@@ -77,14 +77,14 @@ func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container stri
 	return all, nil
 }
 
-// tunResource is what a launcher needs of its node's devices.
-const tunResource corev1.ResourceName = "devices.kubevirt.io/tun"
-
 // Shared makes a folder that every node and the machine have at the same path.
 func (c *Cluster) Shared(name string) (string, error) {
 	path := filepath.Join(c.Rig.Dir(), "shared", name)
 	return path, os.MkdirAll(path, 0o777)
 }
+
+// tunResource is what a launcher needs of its node's devices.
+const tunResource corev1.ResourceName = "devices.kubevirt.io/tun"
 
 // AwaitSchedulable waits until every node takes guests: the agent says so, no taint keeps Pods away, and the kubelet has the devices
 // that a launcher needs, which it forgets with each restart of its own and of the agent.

@@ -206,7 +206,10 @@ func (c *Cluster) populating(ctx context.Context, f *diagnose.Finding, namespace
 		return nil
 	}
 	dv := &cdiv1.DataVolume{}
-	if err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, dv); err != nil {
+	switch err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, dv); {
+	case apierrors.IsNotFound(err): // deleted meanwhile
+		return nil
+	case err != nil:
 		return fmt.Errorf("read DataVolume %s/%s: %w", namespace, name, err)
 	}
 	if p := dv.Status.Progress; p != "" {
