@@ -3,15 +3,18 @@
 package cgroup_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/virtloom/virtloom/domain"
@@ -172,32 +175,31 @@ func TestSet_ReplacesForeignFilters(t *testing.T) {
 // times, devices in neither never.
 func TestSet_AtomicReplacement(t *testing.T) { replaceMeanwhile(t, container(t)) }
 
-// replaceMeanwhile replaces a list with a longer one and back, while a guest looks what it may open.
+// replaceMeanwhile replaces a list with a longer one and back, again and again, while a guest looks what it may open.
 func replaceMeanwhile(t *testing.T, dir string) {
 	t.Helper()
 	both, extra := char(1, 3), char(1, 7)
 	set(t, dir, both)
 	g := startGuest(t, dir, 0)
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		for i := range 300 {
-			rules := []cgroup.Rule{both, extra}[:1+i%2]
-			_, setErr := cgroup.Set(dir, rules)
-			err = errors.Join(err, setErr)
-		}
-		done <- err
-	}()
-	for rounds := 0; ; rounds++ {
-		g.is(map[string]bool{"/dev/null": true, "/dev/zero": false})
-		select {
-		case err := <-done:
-			if err != nil || rounds == 0 {
-				t.Fatalf("after %d rounds: %v", rounds, err)
+	var replaced atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for i := 0; ctx.Err() == nil; i++ {
+			if _, err := cgroup.Set(dir, []cgroup.Rule{both, extra}[:1+i%2]); err != nil {
+				return err
 			}
-			return
-		default:
+			replaced.Add(1)
 		}
+		return nil
+	})
+	for rounds := 0; ctx.Err() == nil && (rounds < 20 || replaced.Load() < 300); rounds++ {
+		g.is(map[string]bool{"/dev/null": true, "/dev/zero": false})
+	}
+	stop()
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
