@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -78,7 +79,7 @@ func (r row) run(w *world) {
 			if r.wrap != nil {
 				next = r.wrap(w, g, next)
 			}
-			return notes.wrap(next)
+			return notes.wrap(c.deletionsSeen(next))
 		},
 	})
 	if r.until != nil {
@@ -163,6 +164,33 @@ func (c *watched) Now() time.Time {
 
 // Since implements clock.PassiveClock.
 func (c *watched) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// deletionsSeen holds the answer to the deletion of a Pod back until the cache of the controller shows the deletion: whether
+// the next pass still sees the Pod must not depend on which of two watches is quicker.
+func (c *watched) deletionsSeen(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Method != http.MethodDelete || !strings.Contains(req.URL.Path, "/pods/") {
+			return next.RoundTrip(req)
+		}
+		key := client.ObjectKey{Namespace: c.ns, Name: filepath.Base(req.URL.Path)}
+		cached := func() (*corev1.Pod, error) {
+			pod := &corev1.Pod{}
+			return pod, client.IgnoreNotFound(c.controller.Client.Get(req.Context(), key, pod))
+		}
+		before, err := cached()
+		if err != nil {
+			return nil, err
+		}
+		resp, err := next.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return resp, err
+		}
+		return resp, rigtest.Poll(req.Context(), patience, func(context.Context) (bool, error) {
+			now, err := cached()
+			return now.UID != before.UID || now.DeletionTimestamp != nil, err
+		})
+	})
+}
 
 // rest returns when a pass on the current state had nothing to write.
 func (c *watched) rest() {
