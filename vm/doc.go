@@ -19,7 +19,8 @@
 //   - a VM gets its finalizer, the observed API versions and its firmware UUID in one update;
 //   - a VMI of another controller is reported with its owner, instead of being created in vain on each attempt;
 //   - a failed VMI under RerunOnFailure is deleted after its start request is stored, not beside it;
-//   - a VMI is created and deleted only if a live read of the VM shows the version that the decision rests on;
+//   - a VMI and its start revision are created and deleted only if a live read of the VM shows the version that the decision rests on;
+//   - a start request is also over once its VMI has ended, unless that is started again: it would block all that follow;
 //   - a start request for a halted VM is no failure; an unknown request is dropped, as it would block all that follow;
 //   - all changes of a VMI are one patch, all of a status one patch;
 //   - RestartRequired that a CPU or memory change sets keeps its time, and ManualRecoveryRequired outlives a final VMI;

@@ -47,7 +47,7 @@ type Precondition struct {
 	ResourceVersion string
 	// OwnerLive requires a live read of the VM: it is not being deleted, and has the UID and the resourceVersion of the
 	// snapshot, or that of the update in the same plan. So a stale cache neither starts a VM twice for one
-	// request, nor ends a guest that is to run.
+	// request, nor ends a guest that is to run, nor deletes the revision of one.
 	OwnerLive bool
 }
 

@@ -189,23 +189,27 @@ func recordedAs(want v1.VirtualMachineRunStrategy) func(*testing.T, vm.Plan) {
 }
 
 func specRequests() specRows {
-	manual, halted := strategy(v1.RunStrategyManual), strategy(v1.RunStrategyHalted)
+	manual, halted, rerun := strategy(v1.RunStrategyManual), strategy(v1.RunStrategyHalted), strategy(v1.RunStrategyRerunOnFailure)
 	other := stop
 	other.UID = nil
 	running := func(o *v1.VirtualMachine) { o.Spec.RunStrategy, o.Spec.Running = nil, new(false) }
 	return specRows{
-		"25 Manual restart: stop":                                      {given: []change{manual, vmi(v1.Running), requests(stop, start)}, do: "DeleteVMI", requests: "Stop Start"},
-		"25 Manual restart: it leaves":                                 {given: []change{manual, vmi(v1.Running, leaving), requests(stop, start)}, requests: "Stop Start"},
-		"25 Manual restart: gone, only Stop is popped":                 {given: []change{manual, requests(stop, start)}, requests: "Start"},
-		"25 Manual restart: start":                                     {given: []change{manual, requests(start)}, do: created, requests: "Start"},
-		"25 Manual restart: seen":                                      {given: []change{manual, vmi(v1.Pending), requests(start)}},
-		"24 Always restart: stop":                                      {given: []change{vmi(v1.Running), requests(stop, start)}, do: "DeleteVMI", requests: "Stop Start"},
-		"24 Always restart: started as Stop is popped":                 {given: []change{requests(stop, start)}, do: created, requests: "Start"},
-		"28 Stop without UID":                                          {given: []change{manual, vmi(v1.Running), requests(other)}},
-		"28 Stop of another VMI":                                       {given: []change{manual, vmi(v1.Running, func(g *v1.VirtualMachineInstance) { g.UID = "next" }), requests(stop)}},
-		"4.6 an unknown request (better: it blocks no other)":          {given: []change{manual, requests(v1.VirtualMachineStateChangeRequest{Action: "Jump"}, start)}, requests: "Start"},
-		"4.6 (better: nothing is popped while own writes are pending)": {given: []change{manual, requests(stop), pending(vm.CreateVMI, "vm")}, requests: "Stop"},
-		"29 Halted, to be started (better: no failure)":                {given: []change{halted, requests(start)}, do: "UpdateVM", requests: "Start", check: runStrategyIs(v1.RunStrategyAlways)},
+		"25 Manual restart: stop":                                       {given: []change{manual, vmi(v1.Running), requests(stop, start)}, do: "DeleteVMI", requests: "Stop Start"},
+		"25 Manual restart: it leaves":                                  {given: []change{manual, vmi(v1.Running, leaving), requests(stop, start)}, requests: "Stop Start"},
+		"25 Manual restart: gone, only Stop is popped":                  {given: []change{manual, requests(stop, start)}, requests: "Start"},
+		"25 Manual restart: start":                                      {given: []change{manual, requests(start)}, do: created, requests: "Start"},
+		"25 Manual restart: seen":                                       {given: []change{manual, vmi(v1.Pending), requests(start)}},
+		"24 Always restart: stop":                                       {given: []change{vmi(v1.Running), requests(stop, start)}, do: "DeleteVMI", requests: "Stop Start"},
+		"24 Always restart: started as Stop is popped":                  {given: []change{requests(stop, start)}, do: created, requests: "Start"},
+		"28 Stop without UID":                                           {given: []change{manual, vmi(v1.Running), requests(other)}},
+		"28 Stop of another VMI":                                        {given: []change{manual, vmi(v1.Running, func(g *v1.VirtualMachineInstance) { g.UID = "next" }), requests(stop)}},
+		"4.6 an unknown request (better: it blocks no other)":           {given: []change{manual, requests(v1.VirtualMachineStateChangeRequest{Action: "Jump"}, start)}, requests: "Start"},
+		"4.6 (better: nothing is popped while own writes are pending)":  {given: []change{manual, requests(stop), pending(vm.CreateVMI, "vm")}, requests: "Stop"},
+		"4.6 Manual, ended before it was seen (better: popped)":         {given: []change{manual, vmi(v1.Succeeded), requests(start)}, do: "PatchVMI"},
+		"4.6 Manual, it leaves":                                         {given: []change{manual, vmi(v1.Succeeded, leaving), requests(start)}, do: "PatchVMI", requests: "Start"},
+		"4.6 RerunOnFailure, ended before it was seen (better: popped)": {given: []change{rerun, ranAs(v1.RunStrategyRerunOnFailure), vmi(v1.Succeeded, ran), requests(start)}, do: "PatchVMI"},
+		"4.6 RerunOnFailure, failed before it was seen":                 {given: []change{rerun, ranAs(v1.RunStrategyRerunOnFailure), vmi(v1.Failed, ran), requests(start)}, do: "DeleteVMI", requests: "Start"},
+		"29 Halted, to be started (better: no failure)":                 {given: []change{halted, requests(start)}, do: "UpdateVM", requests: "Start", check: runStrategyIs(v1.RunStrategyAlways)},
 		"29 running false, to be started": {given: []change{edit(running), requests(start)}, do: "UpdateVM", requests: "Start", check: func(t *testing.T, p vm.Plan) {
 			if p.VM.Spec.Running == nil || !*p.VM.Spec.Running || p.VM.Spec.RunStrategy != nil {
 				t.Errorf("%+v", p.VM.Spec)

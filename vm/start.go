@@ -60,11 +60,12 @@ func (d startStop) prevented() bool {
 	return true
 }
 
-// storeRevision creates the start revision of the current generation, and deletes those of others.
+// storeRevision creates the start revision of the current generation, and deletes those of others. By a stale cache, the current
+// one would be of another generation.
 func (d startStop) storeRevision() error {
 	revisions := startRevisions{d.VM, d.Revisions}
 	for _, rev := range revisions.outdated() {
-		d.do(Action{Verb: DeleteRevision, Name: rev.Name, If: Precondition{UID: rev.UID}, Why: "it is of another generation",
+		d.do(Action{Verb: DeleteRevision, Name: rev.Name, If: Precondition{UID: rev.UID, OwnerLive: true}, Why: "it is of another generation",
 			Fault: Failure{reasonFailedCreate, "Failure while starting VMI: "}})
 	}
 	if revisions.named(revisions.current()) != nil {
@@ -74,7 +75,7 @@ func (d startStop) storeRevision() error {
 	if err != nil {
 		return err
 	}
-	d.do(Action{Verb: CreateRevision, Name: rev.Name, Why: "it remembers what the VMI is made from", Fault: Failure{reasonFailedCreate, "Failure while starting VMI: "}, Revision: rev})
+	d.do(Action{Verb: CreateRevision, Name: rev.Name, If: Precondition{OwnerLive: true}, Why: "it remembers what the VMI is made from", Fault: Failure{reasonFailedCreate, "Failure while starting VMI: "}, Revision: rev})
 	return nil
 }
 

@@ -30,7 +30,7 @@ func (r stateChanges) startQueued() bool {
 }
 
 // fulfilled reports whether the first request has been carried out on the VMI, nil if there is none.
-func (r stateChanges) fulfilled(vmi *v1.VirtualMachineInstance) bool {
+func (r stateChanges) fulfilled(vmi *v1.VirtualMachineInstance, s v1.VirtualMachineRunStrategy) bool {
 	if len(r) == 0 {
 		return false
 	}
@@ -38,8 +38,17 @@ func (r stateChanges) fulfilled(vmi *v1.VirtualMachineInstance) bool {
 	case v1.StopRequest:
 		return !r.stop(vmi)
 	case v1.StartRequest:
-		return running(vmi)
+		return running(vmi) || r.overtaken(vmi, s)
 	default: // an unknown request would block all that follow
 		return true
 	}
+}
+
+// overtaken reports whether the VMI that was started for the first request has ended before it was seen to run, and is not to be
+// started again: the request would block all that follow, or start another VMI.
+func (r stateChanges) overtaken(vmi *v1.VirtualMachineInstance, s v1.VirtualMachineRunStrategy) bool {
+	if !r.start() || vmi == nil || vmi.DeletionTimestamp != nil || !vmi.IsFinal() {
+		return false
+	}
+	return s == v1.RunStrategyManual || s == v1.RunStrategyRerunOnFailure && vmi.Status.Phase == v1.Succeeded
 }

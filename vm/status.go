@@ -33,7 +33,7 @@ func (d statusFields) update() {
 	}
 	st.VolumeRequests = openVolumeRequests(st.VolumeRequests, d.VM.Spec.Template)
 	st.MemoryDumpRequest = advanceDump(st.MemoryDumpRequest, d.VM.Spec.Template, d.vmi)
-	if len(d.Pending) == 0 && d.requests.fulfilled(d.vmi) {
+	if len(d.Pending) == 0 && d.requests.fulfilled(d.vmi, d.strategy) {
 		st.StateChangeRequests = slices.Delete(slices.Clone(st.StateChangeRequests), 0, 1)
 	}
 	st.StartFailure = countStartFailure(st.StartFailure, d.vmi, d.strategy, d.now)

@@ -75,6 +75,7 @@ func (d runStrategy) replaceEnded() {
 func (d runStrategy) replaceFailed() {
 	switch {
 	case d.vmi.DeletionTimestamp != nil:
+	case d.requests.overtaken(d.vmi, d.strategy): // the request goes in a pass before the VMI: a crash in between starts nothing twice
 	case d.vmi.Status.Phase == v1.Failed:
 		// The request is stored with the status, in a pass before the VMI is deleted: a crash in between restarts nothing twice.
 		if !d.requests.startQueued() {

@@ -56,6 +56,7 @@ const (
 	asks
 	cancels
 	deletes
+	orders
 	doesCount
 )
 
@@ -92,6 +93,7 @@ const (
 	moveWish
 	cancellation
 	deletion
+	ordering
 	faultCount
 )
 
@@ -105,7 +107,7 @@ var costs = [doesCount]fault{
 	relists: relist, relistsOld: relist, leads: leaderChange, moveFails: moveFailure, moveBreaks: moveBreak,
 	guestEnds: guestEnd, misplaces: misplacement, evicts: eviction, cutOff: cut, deafens: deafness,
 	filesFail: preparationFailure, listenFails: preparationFailure,
-	dies: death, fences: death, ticks: timePassing, asks: moveWish, cancels: cancellation, deletes: deletion,
+	dies: death, fences: death, ticks: timePassing, asks: moveWish, cancels: cancellation, deletes: deletion, orders: ordering,
 }
 
 // free reports whether the cost is none of those that are counted together.
@@ -311,8 +313,13 @@ func (m *machine) applyToCluster(w *world, a action) {
 		w.store(w.api[a.what].with(func(o *object) { o.node, o.ready = place(a.who), true }))
 	case removes:
 		w.vanish(w.api[a.what])
+	case orders:
+		w.order(order(a.what))
 	case evicts, collects, deletes, cancels:
 		w.past.evicted = w.past.evicted || a.does == evicts
+		if a.does == deletes && slot(a.what) == slotVMI {
+			w.past.due++
+		}
 		w.remove(w.api[a.what])
 	case asks:
 		w.uids[a.what]++

@@ -186,7 +186,7 @@ func (s sight) input() plan.Snapshot {
 	}
 	if s.g != nil {
 		out.VMI = s.g.instance(s.uid, s.deleting)
-		out.Pods = s.pods.pods(out.VMI)
+		out.Pods, _ = s.pods.pods(out.VMI)
 	}
 	switch s.ended {
 	case justNow:

@@ -38,6 +38,9 @@ func (w *world) commit(r request) (answer, *object) {
 		}
 		n = n.with(func(o *object) { o.vmi = g })
 	}
+	if n.vm != nil {
+		n = n.with(func(o *object) { o.vm = w.known.counted(have.vm, o.vm) })
+	}
 	if n.sum == have.sum {
 		return accepted, have // the API server stores nothing that is as it was
 	}
@@ -53,6 +56,9 @@ func (w *world) created(r request) (answer, *object) {
 		return exists, nil
 	}
 	w.uids[r.slot]++
+	if r.slot == slotVMI {
+		w.past.started, w.past.moved = 0, 0 // epochs are those of one object
+	}
 	w.orphan(func(late request) bool { return late.verb == create && late.slot == r.slot })
 	return accepted, w.store(r.want.with(func(o *object) { o.uid = w.uids[r.slot] }))
 }
@@ -70,7 +76,7 @@ func (k *memory) changed(r request, have *object) *guest {
 
 // held reports whether a finalizer keeps the object.
 func (o *object) held() bool {
-	return o.vmi != nil && o.vmi.finalizer || o.move != nil && o.move.finalizer
+	return o.vmi != nil && len(o.vmi.obj.Finalizers) > 0 || o.vm != nil && len(o.vm.obj.Finalizers) > 0 || o.move != nil && o.move.finalizer
 }
 
 // store makes o the newest version and queues its watch events.

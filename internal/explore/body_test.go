@@ -52,6 +52,11 @@ type memory struct {
 	needs     memo[vmiKey, vmiNeeds]
 	moves     memo[moveKey, movePlan]
 	patches   memo[patchKey, *guest]
+
+	principals memo[string, *principal]
+	revisions  memo[string, *revision]
+	machines   memo[vmKey, machinePlan]
+	merged     memo[mergeKey, *principal]
 }
 
 // memo remembers a pure function.
@@ -203,7 +208,7 @@ func movingOf(o *object) moving {
 
 // place of a Pod, as far as it is read; without a UID there is none.
 type podKey struct {
-	uid             uint8
+	uid, owner      uint8
 	node            place
 	ready, deleting bool
 }
@@ -215,24 +220,28 @@ func podsOf(objects *[slotCount]*object) podKeys {
 	var out podKeys
 	for s, o := range objects {
 		if o != nil && !o.gone && o.slot.isPod() {
-			out[s] = podKey{o.uid, o.node, o.ready, o.deleting}
+			out[s] = podKey{o.uid, o.owner, o.node, o.ready, o.deleting}
 		}
 	}
 	return out
 }
 
-// pods are the Pods as clients read them.
-func (k *podKeys) pods(owner *v1.VirtualMachineInstance) []*corev1.Pod {
-	var out []*corev1.Pod
+// pods are the guest's Pods as clients read them, and others those of earlier guests of its name.
+func (k *podKeys) pods(of *v1.VirtualMachineInstance) (own, others []*corev1.Pod) {
 	for s := range slotCount {
-		if k[s].uid != 0 {
-			out = append(out, k[s].pod(s, owner))
+		switch p := k[s].pod(s); {
+		case k[s].uid == 0:
+		case metav1.IsControlledBy(p, of):
+			own = append(own, p)
+		default:
+			others = append(others, p)
 		}
 	}
-	return out
+	return own, others
 }
 
-func (k podKey) pod(s slot, owner *v1.VirtualMachineInstance) *corev1.Pod {
+func (k podKey) pod(s slot) *corev1.Pod {
+	owner := &metav1.ObjectMeta{Name: slotVMI.String(), UID: fullUID(slotVMI, k.owner)}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: s.String(), UID: fullUID(s, k.uid), ResourceVersion: "1",
 		Labels: map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(owner.UID)},

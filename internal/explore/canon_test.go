@@ -67,8 +67,8 @@ func (c *canon) objects(os *[slotCount]*object) {
 func (c *canon) world(w *world) {
 	c.put(uint64(uint8(w.now)) | uint64(uint8(w.focus))<<8 | uint64(len(w.late))<<16 | uint64(w.names)<<24)
 	c.objects(&w.api)
-	c.put(packed(w.uids[:]))
-	c.put(uint64(w.uids[slotCount-1]))
+	c.put(packed(w.uids[:8]))
+	c.put(packed(w.uids[8:]))
 	if w.old != nil {
 		c.objects(w.old)
 	}
@@ -84,7 +84,7 @@ func (c *canon) world(w *world) {
 	c.put(packed(w.left[:8]))
 	c.put(packed(w.left[8:16]))
 	c.put(packed(w.left[16:]))
-	c.put(uint64(w.past.seat) | uint64(w.past.pod)<<8 | uint64(w.past.podUID)<<16 | uint64(bit(w.past.excused)|bit(w.past.evicted)<<1)<<24)
+	c.put(uint64(w.past.seat) | uint64(w.past.pod)<<8 | uint64(w.past.podUID)<<16 | uint64(bit(w.past.excused)|bit(w.past.evicted)<<1)<<24 | uint64(w.past.uid)<<32 | uint64(w.past.due)<<40)
 	c.put(w.past.started)
 	c.put(w.past.moved)
 }
@@ -115,7 +115,7 @@ func (c *canon) proc(p *proc) {
 	for _, notes := range p.notes {
 		for i := range notes {
 			n := &notes[i]
-			c.put(uint64(n.kind) | uint64(n.verb)<<8 | uint64(n.event)<<16 | uint64(n.slot)<<24 | uint64(n.uid)<<32 | uint64(uint8(n.at))<<40)
+			c.put(uint64(n.kind) | uint64(n.verb)<<8 | uint64(n.event)<<16 | uint64(n.slot)<<24 | uint64(n.uid)<<32 | uint64(uint8(n.at))<<40 | uint64(n.of)<<48)
 			c.version(n.base, 2)
 			c.object(n.obj)
 		}
@@ -154,16 +154,25 @@ func (c *canon) pass(p *pass) {
 	c.objects(&p.snap)
 	for i := range p.acts {
 		a := &p.acts[i]
-		c.put(uint64(a.verb) | uint64(a.slot)<<8 | uint64(a.uid)<<16 | uint64(a.guards)<<24)
+		c.put(uint64(a.verb) | uint64(a.slot)<<8 | uint64(a.uid)<<16 | uint64(a.guards)<<24 | uint64(bit(a.live))<<32)
 		if a.guest != nil {
 			c.put(a.guest.sum)
 		}
 		if a.move != nil {
 			c.put(a.move.sum)
 		}
+		if a.vm != nil {
+			c.put(a.vm.sum)
+		}
+		if a.rev != nil {
+			c.put(a.rev.sum)
+		}
 	}
 	if p.release != nil {
 		c.put(p.release.sum)
+	}
+	if p.planned != nil {
+		c.put(p.planned.sum)
 	}
 	c.put(sumOf(p.fault + "/" + string(p.evidence)))
 	c.put(uint64(p.owner) | uint64(bit(p.unseen)|bit(p.storing)<<1|bit(p.silent[nodeA])<<2|bit(p.silent[nodeB])<<3)<<8)

@@ -66,7 +66,7 @@ func (k moveKey) snapshot() migration.Snapshot {
 	if s.VMI == nil {
 		return s
 	}
-	s.Launchers = k.pods.pods(s.VMI)
+	s.Launchers, _ = k.pods.pods(s.VMI)
 	s.TargetPod, s.Targets = migration.TargetPod(s.Launchers, s.Migration.UID), migration.TargetOwners(s.Launchers, s.Migration.UID)
 	s.SourcePod = sourcePod(s)
 	s.Resolution, _ = policy.Resolve(policy.Match{}, s.Config.Cluster)

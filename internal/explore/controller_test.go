@@ -12,7 +12,7 @@ import (
 
 // pass is what a controller remembers between two writes of a pass over one object.
 type pass struct {
-	// owner is the object: the guest, or a migration of it.
+	// owner is the object: the guest, a migration of it, or its VirtualMachine.
 	owner slot
 	// snap are the objects as they were gathered, with what this pass has made of them.
 	snap [slotCount]*object
@@ -28,6 +28,8 @@ type pass struct {
 	// status: the migration without its finalizer.
 	storing bool
 	release *movement
+	// planned has the status to store of a VirtualMachine.
+	planned *principal
 }
 
 // act is one write of a plan.
@@ -37,12 +39,16 @@ type act struct {
 	uid    uint8
 	guest  *guest
 	move   *movement
+	vm     *principal
+	rev    *revision
 	guards guards
 	// fault names the failure.
 	fault string
 	// unversioned says that the deletion is expected without a version, untold that it
 	// is not expected at all.
 	unversioned, untold bool
+	// live requires the VirtualMachine to be stored as the pass knows it.
+	live bool
 }
 
 // vmiKey is what decides what vmi.Decide says. It can be compared.
@@ -56,7 +62,9 @@ type vmiKey struct {
 	fault    string
 	silent   [3]bool
 	evidence handoff.EvidenceKind
-	now      int8
+	// owned says that the VirtualMachine of the guest exists.
+	owned bool
+	now   int8
 }
 
 // vmiPlan is what it says.
@@ -79,7 +87,11 @@ const acceptWithin = 2 * tick
 // snapshot makes what package vmi asks for.
 func (k vmiKey) snapshot() vmi.Snapshot {
 	s := vmi.Snapshot{VMI: k.g.instance(k.uid, k.deleting), Config: vmi.Config{AcceptWithin: acceptWithin, PodHoldsGuest: true}}
-	s.Pods = k.pods.pods(s.VMI)
+	s.VMExists = k.owned
+	s.Pods, s.Earlier = k.pods.pods(s.VMI)
+	if len(s.Pods) > 0 {
+		s.Earlier = nil
+	}
 	for _, m := range k.moves {
 		if m.movement != nil && m.final == unfinished {
 			s.Migrations = append(s.Migrations, m.migration())
@@ -146,7 +158,7 @@ func (ps *pass) vmiKeyOf(now int8) vmiKey {
 	return vmiKey{
 		g: v.vmi, uid: v.uid, deleting: v.deleting, pods: podsOf(&ps.snap),
 		moves:  [2]moving{movingOf(ps.snap[slotMove1]), movingOf(ps.snap[slotMove2])},
-		unseen: ps.unseen, fault: ps.fault, silent: ps.silent, evidence: ps.evidence, now: now,
+		unseen: ps.unseen, fault: ps.fault, silent: ps.silent, evidence: ps.evidence, owned: ps.snap[slotVM] != nil, now: now,
 	}
 }
 
@@ -169,9 +181,14 @@ func (m controllers) gatherVMI(w *world, now int8, sees *[slotCount]*object, uns
 		return out
 	})
 	if needs.proof {
+		uid := ps.snap[slotVMI].uid
 		for s, o := range w.api {
-			if slot(s).isPod() {
+			switch was := ps.snap[s]; {
+			case !slot(s).isPod():
+			case o != nil && o.owner == uid:
 				ps.snap[s] = o
+			case was != nil && was.owner == uid:
+				ps.snap[s] = nil
 			}
 		}
 	}
@@ -213,6 +230,7 @@ func podWhere(objects *[slotCount]*object, match func(*object) bool) *object {
 
 // work is a pass of the controller p over an object, up to its first write.
 func (m controllers) work(w *world, p int, of slot) {
+	notebook(m).turn(w, p, of)
 	v := notebook(m).check(w, p, of)
 	if len(v.problems) > 0 {
 		notebook(m).readLive(w, p, of, v.problems)
@@ -221,6 +239,8 @@ func (m controllers) work(w *world, p int, of slot) {
 	pr := &w.procs[p]
 	now := m.clockOf(w, p)
 	switch {
+	case of == slotVM:
+		machines(m).work(w, p, v)
 	case of != slotVMI:
 		if ps := gatherMove(of, &pr.sees, v.open); ps != nil {
 			ps.acts = m.planMove(ps.moveKeyOf(now)).acts
@@ -237,6 +257,10 @@ func (m controllers) work(w *world, p int, of slot) {
 // proceed sends the next write of a pass, if there is one: its actions, then what has
 // become of them.
 func (m controllers) proceed(w *world, p int, ps *pass) {
+	if ps.owner == slotVM {
+		machines(m).proceed(w, p, ps)
+		return
+	}
 	if len(ps.acts) > 0 {
 		next := *ps
 		a := ps.acts[0]
@@ -276,18 +300,24 @@ func (m controllers) send(w *world, p int, ps *pass, a act) {
 	was := ps.snap[a.slot]
 	switch a.verb {
 	case create:
+		if a.slot == slotLauncher {
+			r.slot = launcherOf(ps.snap[slotVMI].uid)
+		}
 		if m.randomNames && a.slot == slotLauncher {
 			r.slot = slotExtra1 + slot(w.names)
-			if r.slot >= slotCount {
+			if r.slot > slotExtra3 {
 				return
 			}
 			w.names++
 		}
-		r.want = object{slot: r.slot}.sealed()
+		r.want = object{slot: r.slot, vmi: a.guest, rev: a.rev}.sealed()
+		if r.slot.isPod() {
+			r.want = r.want.with(func(o *object) { o.owner = ps.snap[slotVMI].uid })
+		}
 		r.orphan = w.api[r.slot] != nil
 	case update:
 		r.base, r.from = was.rv, was
-		r.want = was.with(func(o *object) { o.vmi, o.move = a.guest, a.move })
+		r.want = was.with(func(o *object) { o.vmi, o.move, o.vm = a.guest, a.move, a.vm })
 	case remove:
 		if was != nil && !a.unversioned {
 			r.base = was.rv
@@ -295,7 +325,7 @@ func (m controllers) send(w *world, p int, ps *pass, a act) {
 	}
 	rules(m).judgeLetGo(w, r)
 	if !a.untold {
-		notebook(m).note(w, p, ps.owner, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
+		notebook(m).note(w, p, ps.owner, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base, of: ps.snap[ps.owner].uid})
 	}
 	w.procs[p].doing = doing{stage: asking, req: r, pass: ps, act: a}
 }
@@ -310,6 +340,10 @@ func (m controllers) respond(w *world, p int, a answer, o *object) {
 	w.procs[p].doing = doing{}
 	ps := *d.pass
 	at := d.req.slot
+	if ps.owner == slotVM {
+		machines(m).respond(w, p, d, a, o)
+		return
+	}
 	switch {
 	case d.req.verb == remove && (a == accepted || a == missing || a == conflict):
 		m.forget(&ps, at) // that it is gone, or another's by now, is as good
@@ -369,13 +403,16 @@ func (m controllers) fault(w *world, p int) {
 }
 
 // fails goes on after an action that failed: package vmictrl with the other actions,
-// package migrationctrl with none.
+// packages migrationctrl and vmctrl with none.
 func (m controllers) fails(w *world, p int, ps *pass, a act) {
 	if ps.owner != slotVMI {
 		ps.acts = nil
 	}
 	if ps.fault == "" {
 		ps.fault = a.fault
+	}
+	if ps.owner == slotVM {
+		ps.planned = machines(m).plan(ps.vmKeyOf(m.clockOf(w, p))).planned
 	}
 	m.proceed(w, p, ps)
 }

@@ -19,7 +19,9 @@ func (m *machine) enabled(w *world, out []action) []action {
 		e.node(n)
 	}
 	e.pods()
+	e.dependents()
 	e.user()
+	e.orders()
 	e.clock()
 	return e.out
 }
@@ -66,7 +68,7 @@ func (e *enabler) process(p uint8) {
 }
 
 // works are the passes that a process may make: an agent has one guest to look after, a
-// controller the guest and its migrations.
+// controller the guest, its migrations and its VirtualMachine.
 func (e *enabler) works(p uint8, pr *proc) {
 	e.add(works, p, uint8(slotVMI))
 	if p >= uint8(agentA) {
@@ -76,7 +78,7 @@ func (e *enabler) works(p uint8, pr *proc) {
 		}
 		return
 	}
-	for s := slotMove1; s <= slotMove2; s++ {
+	for _, s := range owners[1:] {
 		if pr.sees[s] != nil {
 			e.add(works, p, uint8(s))
 		}
@@ -209,8 +211,21 @@ func (e *enabler) pods() {
 		case !o.deleting && w.silent(o.node):
 			e.add(evicts, 0, what)
 		}
-		if w.forgotten() && !o.deleting {
+		if w.forgotten(slotVMI, o.owner) && !o.deleting {
 			e.add(collects, 0, what)
+		}
+	}
+}
+
+// dependents is what the garbage collector does once a VirtualMachine is gone.
+func (e *enabler) dependents() {
+	w := e.w
+	if w.uids[slotVM] == 0 || !w.forgotten(slotVM, w.uids[slotVM]) {
+		return
+	}
+	for s, o := range w.api {
+		if o != nil && !o.deleting && (slot(s) == slotVMI || slot(s).isRevision()) {
+			e.add(collects, 0, uint8(s))
 		}
 	}
 }
@@ -230,10 +245,15 @@ func (w *world) removable(o *object) bool {
 	return w.past.seat == o.node && (w.past.pod != o.slot || w.past.podUID != o.uid)
 }
 
-// forgotten reports whether the VMI is gone and every controller has observed that: the
+// forgotten reports whether an owner is gone and every controller has observed that: the
 // garbage collector takes its time.
-func (w *world) forgotten() bool {
-	return w.api[slotVMI] == nil && w.procs[ctrl1].sees[slotVMI] == nil && w.procs[ctrl2].sees[slotVMI] == nil
+func (w *world) forgotten(s slot, uid uint8) bool {
+	for _, o := range [...]*object{w.api[s], w.procs[ctrl1].sees[s], w.procs[ctrl2].sees[s]} {
+		if o != nil && o.uid == uid {
+			return false
+		}
+	}
+	return true
 }
 
 // bind chooses a node: for the guest's Pod the first that is there, for a target

@@ -36,34 +36,37 @@ func TestExplore(t *testing.T) {
 	}
 	total, steps, violations := 0, 0, 0
 	for _, s := range Scenarios() {
-		start := time.Now()
-		here := limits
-		if s.settle > 0 {
-			here.Settle = s.settle
-		}
-		r, err := Search(&s, here)
-		if err != nil {
-			t.Fatal(err)
-		}
-		total, steps = total+r.States, steps+r.Steps
-		show(t, "%-46s any %d faults: %s, %s", s.Name, s.Faults, r, time.Since(start).Round(time.Second/10))
-		if r.Violation != nil {
-			violations++
-			t.Errorf("%s: %s", s.Name, r.Violation)
-		}
+		t.Run(s.Name, func(t *testing.T) {
+			start := time.Now()
+			here := limits
+			if s.settle > 0 {
+				here.Settle = s.settle
+			}
+			r, err := Search(&s, here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total, steps = total+r.States, steps+r.Steps
+			show(t, "%-46s any %d faults: %s, %s", s.Name, s.Faults, r, time.Since(start).Round(time.Second/10))
+			if r.Violation != nil {
+				violations++
+				t.Errorf("%s", r.Violation)
+			}
+		})
 	}
-	for _, holding := range []bool{false, true} {
-		wild := Wild(holding)
-		r, err := Walk(&wild, walks)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Violation != nil {
-			violations++
-			t.Errorf("%s", r.Violation)
-		}
-		steps += r.Steps
-		show(t, "random, holding %v: %s of up to %d steps", holding, r, walks.Length)
+	for _, wild := range []Scenario{Wild(false), Wild(true), WildVM()} {
+		t.Run(wild.Name, func(t *testing.T) {
+			r, err := Walk(&wild, walks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Violation != nil {
+				violations++
+				t.Errorf("%s", r.Violation)
+			}
+			steps += r.Steps
+			show(t, "random, %s: %s of up to %d steps", wild.Name, r, walks.Length)
+		})
 	}
 	show(t, "in all %d distinct states, %d steps, %d violations", total, steps, violations)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/expectations"
@@ -40,13 +41,17 @@ type note struct {
 	base  uint16
 	obj   *object
 	at    int8
+	// of is the number of the owner among the objects that had its name.
+	of uint8
 }
 
 // outlook is what a controller's expectations say of an object.
 type outlook struct {
 	// open says that something is not seen yet, outdated that this is a change of the
-	// guest of which more is known than that it was sent.
+	// owner of which more is known than that it was sent.
 	open, outdated bool
+	// creates and removes say that this is the creation, or the removal, of the guest.
+	creates, removes bool
 	// problems are the objects that must be read live, unseen all that are waited for, as
 	// far as that is known.
 	problems, unseen []slot
@@ -72,6 +77,7 @@ type trackerGate struct {
 	token   expectations.Token
 	now     time.Time
 	owner   expectations.Owner
+	kind    schema.GroupKind
 }
 
 func newTrackerGate() (*trackerGate, error) {
@@ -85,7 +91,7 @@ func newTrackerGate() (*trackerGate, error) {
 }
 
 func (g *trackerGate) reset(owner slot) {
-	g.owner = ownerOf(owner)
+	g.owner, g.kind = ownerOf(owner), owner.kind()
 	g.tracker.ForgetKey(g.owner.Key)
 	g.token = expectations.Token{}
 }
@@ -129,9 +135,11 @@ func (g *trackerGate) check(now time.Time) outlook {
 	out := outlook{open: !v.Satisfied()}
 	for _, p := range v.Pending {
 		out.unseen = append(out.unseen, slotOf(p.Name))
+		out.creates = out.creates || p.Kind == vmiKind && p.Verb == expectations.Create
+		out.removes = out.removes || p.Kind == vmiKind && p.Verb == expectations.Delete
 		if p.Problem != expectations.NoProblem {
 			out.problems = append(out.problems, slotOf(p.Name))
-		} else if p.Kind == vmiKind && p.Needs != "" {
+		} else if p.Kind == g.kind && p.Needs != "" {
 			out.outdated = true
 		}
 	}
@@ -173,11 +181,19 @@ func (m notebook) note(w *world, p int, owner slot, n note) {
 
 // observe adds an event.
 func (m notebook) observe(w *world, p int, n note) {
-	for _, owner := range [...]slot{slotVMI, slotMove1, slotMove2} {
+	for _, owner := range owners {
 		about := slices.ContainsFunc(w.procs[p].notes[owner.owner()], func(e note) bool { return e.kind == noteExpect && e.slot == n.slot })
 		if about {
 			m.note(w, p, owner, n)
 		}
+	}
+}
+
+// turn drops the notes about what was written for an earlier object of the owner's name.
+func (m notebook) turn(w *world, p int, owner slot) {
+	notes, seen := &w.procs[p].notes[owner.owner()], w.procs[p].sees[owner]
+	if seen != nil && len(*notes) > 0 && (*notes)[0].of != seen.uid {
+		*notes = nil
 	}
 }
 

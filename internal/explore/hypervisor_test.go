@@ -78,8 +78,8 @@ func (m hypervisors) start(w *world, n place, t task) {
 	w.past.started |= 1 << t.mark.epoch
 	node.domain, node.mark = running, t.mark
 	w.past.seat, w.past.excused = n, false
-	w.past.pod, w.past.podUID = slotCount, 0
-	if p := podWhere(&w.api, func(p *object) bool { return p.node == n && p.slot.isLauncher() }); p != nil {
+	w.past.uid, w.past.pod, w.past.podUID = t.mark.uid, slotCount, 0
+	if p := podWhere(&w.api, func(p *object) bool { return p.node == n && p.slot.isLauncher() && p.owner == t.mark.uid }); p != nil {
 		w.past.pod, w.past.podUID = p.slot, p.uid
 	}
 }

@@ -39,7 +39,7 @@ func TestRules_Violations(t *testing.T) {
 		},
 		"two launchers": {
 			script: "settle", rule: "two launcher Pods",
-			spoil: func(_ *testing.T, _ *machine, w *world) { w.store(object{slot: slotExtra1, uid: 1}.sealed()) },
+			spoil: func(_ *testing.T, _ *machine, w *world) { w.store(object{slot: slotExtra1, uid: 1, owner: 1}.sealed()) },
 		},
 		"released while it runs": {
 			script: "settle", rule: "the lease is Released while the guest lives on a",
@@ -173,7 +173,7 @@ func TestRest_Violations(t *testing.T) {
 		"all is well":     {spoil: func(*machine, *world) {}},
 		"a stray domain":  {func(_ *machine, w *world) { w.nodes[nodeB].domain = incoming }, "a domain is left incoming on b"},
 		"no Pod":          {func(_ *machine, w *world) { w.vanish(w.api[slotLauncher]) }, "the guest has 0 Pods"},
-		"a Pod elsewhere": {func(_ *machine, w *world) { w.store(object{slot: slotTarget1, uid: 1, node: nodeB}.sealed()) }, "left on \"b\""},
+		"a Pod elsewhere": {func(_ *machine, w *world) { w.store(object{slot: slotTarget1, uid: 1, owner: 1, node: nodeB}.sealed()) }, "left on \"b\""},
 		"an endless request": {func(m *machine, w *world) {
 			w.store(object{slot: slotMove1, uid: 1, move: m.known.movement(asked(slotMove1, 0))}.sealed())
 		}, "migration m1 does not end"},

@@ -21,6 +21,8 @@ type (
 	// controllers are passes of the controllers, agents those of the agents.
 	controllers struct{ *machine }
 	agents      struct{ *machine }
+	// machines are those of the controllers that are about a VirtualMachine.
+	machines struct{ *machine }
 	// notebook is the expectations of the controllers, see note.
 	notebook struct{ *machine }
 	// hypervisors carry out what agents ask for.
@@ -72,6 +74,8 @@ func (m *machine) carry(w *world, r request) (answer, *object) {
 	switch {
 	case r.verb == remove && r.slot.isPod():
 		rules{m}.judgeRemoval(w, before[r.slot])
+	case r.slot == slotVMI && r.verb == create:
+		rules{m}.judgeCreated(w)
 	case r.slot == slotVMI && r.verb == update:
 		rules{m}.judgeUpdate(w, before[slotVMI], o, r)
 	}

@@ -3,6 +3,7 @@
 package explore
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,34 +54,49 @@ const (
 	slotExtra1
 	slotExtra2
 	slotExtra3
+	slotVM
+	// The start revisions of a VirtualMachine, by the generation of its spec: the first that is started is two.
+	slotRev2
+	slotRev3
+	slotRev4
+	slotRev5
 	slotCount
 )
 
-var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3"}
+var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3", "vm", "rev2", "rev3", "rev4", "rev5"}
 
 // String is the name of the object in scripts.
 func (s slot) String() string { return slotNames[s] }
 
 func (s slot) isPod() bool {
-	return s == slotLauncher || s.isTarget() || s >= slotExtra1
+	return s.isLauncher() || s.isTarget()
 }
 func (s slot) isTarget() bool { return s == slotTarget1 || s == slotTarget2 }
 func (s slot) isMove() bool   { return s == slotMove1 || s == slotMove2 }
 
 // isLauncher reports whether a Pod of this name is the launcher Pod of a start.
-func (s slot) isLauncher() bool { return s == slotLauncher || s >= slotExtra1 }
+func (s slot) isLauncher() bool { return s == slotLauncher || s.isExtra() }
+
+func (s slot) isExtra() bool    { return s >= slotExtra1 && s <= slotExtra3 }
+func (s slot) isRevision() bool { return s >= slotRev2 && s <= slotRev5 }
+
+// launcherOf is the name of the launcher Pod of the start of a guest, which its UID is part of. The guests of a VirtualMachine have
+// the same name and one after the other a few names of Pods.
+func launcherOf(uid uint8) slot {
+	if uid <= 1 {
+		return slotLauncher
+	}
+	return slotExtra1 + slot(uid-2)%(slotExtra3-slotExtra1+1)
+}
 
 // tag is the UID of a migration.
 func (s slot) tag() types.UID { return types.UID(s.String()) }
 
-// owner is the number of the object among those whose writes are noted apart: the guest
-// and its migrations.
-func (s slot) owner() int {
-	if s.isMove() {
-		return int(s-slotMove1) + 1
-	}
-	return 0
-}
+// owners are the objects whose writes are noted apart.
+var owners = [...]slot{slotVMI, slotMove1, slotMove2, slotVM}
+
+// owner is the number of the object among them.
+func (s slot) owner() int { return slices.Index(owners[:], s) }
 
 // target is the name of a migration's Pod.
 func (s slot) target() slot { return s - slotMove1 + slotTarget1 }
@@ -89,6 +105,8 @@ var (
 	podKind  = schema.GroupKind{Kind: "Pod"}
 	vmiKind  = schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachineInstance"}
 	moveKind = schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachineInstanceMigration"}
+	vmKind   = schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachine"}
+	revKind  = schema.GroupKind{Group: "apps", Kind: "ControllerRevision"}
 )
 
 func (s slot) kind() schema.GroupKind {
@@ -97,6 +115,10 @@ func (s slot) kind() schema.GroupKind {
 		return vmiKind
 	case s.isMove():
 		return moveKind
+	case s == slotVM:
+		return vmKind
+	case s.isRevision():
+		return revKind
 	default:
 		return podKind
 	}
@@ -132,9 +154,15 @@ type object struct {
 	// node and ready are for Pods.
 	node  place
 	ready bool
+	// owner is the number of the guest that a Pod was created for.
+	owner uint8
 
 	// move is for migrations.
 	move *movement
+
+	// vm is for the VirtualMachine, rev for its start revisions.
+	vm  *principal
+	rev *revision
 
 	sum uint64 // of everything but rv
 }
@@ -142,12 +170,18 @@ type object struct {
 // sealed returns the object with its checksum.
 func (o object) sealed() *object {
 	h := newHash()
-	h.bytes(byte(o.slot), o.uid, bit(o.deleting)|bit(o.gone)<<1|bit(o.ready)<<2, byte(o.node))
+	h.bytes(byte(o.slot), o.uid, bit(o.deleting)|bit(o.gone)<<1|bit(o.ready)<<2, byte(o.node), o.owner)
 	if o.vmi != nil {
 		h.word(o.vmi.sum)
 	}
 	if o.move != nil {
 		h.word(o.move.sum)
+	}
+	if o.vm != nil {
+		h.word(o.vm.sum)
+	}
+	if o.rev != nil {
+		h.word(o.rev.sum)
 	}
 	o.sum, _ = h.sum()
 	return &o

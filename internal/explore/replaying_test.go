@@ -143,6 +143,10 @@ func facts(w *world) map[string]string {
 		}
 	}
 	f["pods"] = fmt.Sprint(pods)
+	if o := w.api[slotVM]; o != nil {
+		f["printable"], f["requests"] = string(o.vm.obj.Status.PrintableStatus), fmt.Sprint(len(o.vm.obj.Status.StateChangeRequests))
+	}
+	f["guests"] = fmt.Sprint(w.uids[slotVMI])
 	v := w.api[slotVMI]
 	if v == nil {
 		return f

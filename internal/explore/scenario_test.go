@@ -2,7 +2,11 @@
 
 package explore
 
-import "fmt"
+import (
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+)
 
 // Scenario is where an exploration starts and what may happen in it. One is an
 // immutable value, safe for concurrent use.
@@ -19,6 +23,10 @@ type Scenario struct {
 	// settle, if it is set, is out of how many states one is let settle, instead of what
 	// the limits say.
 	settle int
+	// machine, if it is set, is the run strategy of a VirtualMachine whose guest it is, which
+	// alone is there at first. Its user may ask for orders.
+	machine v1.VirtualMachineRunStrategy
+	orders  orderSet
 	// holding: a guest that moves arrives held, and the source's hypervisor may lose
 	// the answer that says so.
 	holding bool
@@ -56,9 +64,14 @@ func (s *Scenario) newMachine(known *memory) (*machine, error) {
 // first is the first state of the scenario: one controller, two agents, and a
 // guest that was just asked for, then what Start says.
 func (s *Scenario) first(m *machine) (world, error) {
-	w := world{focus: -1, holding: s.holding, known: m.known}
-	w.uids[slotVMI] = 1
-	w.store(object{slot: slotVMI, uid: 1, vmi: m.known.guest(wanted())}.sealed())
+	w := world{focus: -1, holding: s.holding, known: m.known, orders: s.orders}
+	if s.machine != "" {
+		w.uids[slotVM], w.past.due = 1, 1
+		w.store(object{slot: slotVM, uid: 1, vm: m.known.principal(wantedMachine(s.machine))}.sealed())
+	} else {
+		w.uids[slotVMI] = 1
+		w.store(object{slot: slotVMI, uid: 1, vmi: m.known.guest(wanted())}.sealed())
+	}
 	for _, p := range []int{ctrl1, agentA, agentB} {
 		m.list(&w, p, &w.api)
 	}

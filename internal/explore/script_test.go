@@ -22,7 +22,7 @@ var phrases = [doesCount]string{
 	removes: "kubelet removes WHAT", evicts: "cluster evicts WHAT", collects: "cluster collects WHAT",
 	cutOff: "node NODE is cut off", deafens: "agent NODE is cut off", heals: "node NODE is connected again", dies: "node NODE dies",
 	forgets: "node NODE is deleted", fences: "node NODE is fenced", fallsBehind: "an API server falls behind", ticks: "a minute passes",
-	asks: "user asks for WHAT", cancels: "user cancels WHAT", deletes: "user deletes WHAT",
+	asks: "user asks for WHAT", cancels: "user cancels WHAT", deletes: "user deletes WHAT", orders: "user orders ORDER",
 }
 
 // phraseWords are the phrases in words, made once.
@@ -44,6 +44,8 @@ func (a action) String() string {
 			w = place(a.who).String()
 		case "WHAT":
 			w = slot(a.what).String()
+		case "ORDER":
+			w = order(a.what).String()
 		case "NUMBER":
 			w = fmt.Sprint(a.what + 1)
 		}
@@ -78,6 +80,8 @@ func matchPhrase(d does, want, have []string) (action, bool) {
 			names = places[:]
 		case "WHAT":
 			names, field = slotNames[:], &a.what
+		case "ORDER":
+			names, field = orderNames[:], &a.what
 		case "NUMBER":
 			names, field = []string{"1", "2", "3", "4"}, &a.what
 		default:

@@ -109,6 +109,14 @@ func (w resting) right() error {
 	if err != nil {
 		return err
 	}
+	if w.uids[slotVM] > 0 {
+		return w.machineRight(runs)
+	}
+	return w.guestRight(runs)
+}
+
+// guestRight returns the violation of a guest by itself.
+func (w resting) guestRight(runs place) error {
 	v := w.api[slotVMI]
 	if v == nil || v.deleting {
 		return w.rightlyGone(v, runs)

@@ -19,17 +19,21 @@ func (m rules) judge(w *world) {
 	if runs > 1 {
 		m.breaks("two domains of the guest run")
 	}
-	launchers := 0
-	for s, o := range w.api {
-		if o != nil && slot(s).isLauncher() {
-			launchers++
-		}
-	}
-	if launchers > 1 {
-		m.breaks("there are two launcher Pods")
-	}
+	m.judgeLaunchers(w)
 	m.judgeLease(w)
 	m.judgeResponsible(w)
+}
+
+// judgeLaunchers looks whether a guest has two launcher Pods.
+func (m rules) judgeLaunchers(w *world) {
+	for s, o := range w.api {
+		if o == nil || !slot(s).isLauncher() {
+			continue
+		}
+		if anyPod(&w.api, func(p *object) bool { return p.slot.isLauncher() && p.slot > o.slot && p.owner == o.owner }) {
+			m.breaks("there are two launcher Pods")
+		}
+	}
 }
 
 // excuse notes whether the guest may be lost from now on.
@@ -77,7 +81,7 @@ func (m rules) judgeLease(w *world) {
 		return
 	}
 	v := w.api[slotVMI]
-	if v == nil {
+	if v == nil || v.uid != w.past.uid {
 		m.breaks("the object is gone while the guest lives on " + w.past.seat.String())
 		return
 	}
@@ -135,7 +139,8 @@ func (w *world) underWay() bool {
 			return true
 		}
 	}
-	return anyPod(&w.api, func(p *object) bool { return p.node == nowhere || p.deleting })
+	v := w.api[slotVMI]
+	return anyPod(&w.api, func(p *object) bool { return p.node == nowhere || p.deleting || v != nil && p.owner != v.uid })
 }
 
 // canGoOn reports whether a controller or an agent that knew everything would act, or
@@ -197,7 +202,7 @@ func (m rules) judgeLetGo(w *world, r request) {
 	if r.slot != slotVMI || r.verb != update || r.want.vmi.finalizer || r.from.vmi == nil || !r.from.vmi.finalizer || v == nil || !v.vmi.finalizer {
 		return
 	}
-	if anyPod(&w.api, func(*object) bool { return true }) {
+	if anyPod(&w.api, func(p *object) bool { return p.owner == r.uid }) {
 		m.breaks("the object is let go although a Pod of it is left")
 	}
 }
@@ -209,8 +214,11 @@ func (m rules) judgeUpdate(w *world, was, is *object, r request) {
 		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
 	}
 	w.excuse(was.vmi.lease, is.vmi.lease)
+	if !was.vmi.obj.IsFinal() && is.vmi.obj.IsFinal() && !is.deleting && w.restartsUnasked(is.vmi.obj) {
+		w.past.due++
+	}
 	if is.gone && slices.ContainsFunc(w.late, func(late request) bool {
-		return late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod()
+		return late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod() && late.want.owner == is.uid
 	}) {
 		m.breaks("the object is let go although a Pod of it may still come of an earlier request")
 	}

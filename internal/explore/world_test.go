@@ -52,6 +52,8 @@ type world struct {
 	// contents. They never change.
 	holding bool
 	known   *memory
+	// orders is what the user of a VirtualMachine may ask for. It never changes.
+	orders orderSet
 }
 
 // proc is the memory of a process.
@@ -67,8 +69,8 @@ type proc struct {
 	// in their order, of different objects in any.
 	queue []*object
 	// notes are the notes to the process's expectations since they last were
-	// satisfied, for the guest and for each migration.
-	notes [3][]note
+	// satisfied, for each of owners.
+	notes [len(owners)][]note
 	doing doing
 	// moving says that an agent carries out a migration, or looks after one; ended
 	// is when the last one was over, and failed that it did not move the guest.
@@ -201,13 +203,16 @@ type past struct {
 	// seat is the node whose domain is the guest: running, or the only one that
 	// may run on.
 	seat place
-	// pod is the Pod it lives in there.
+	// uid is the object whose guest that is, pod the Pod it lives in there.
+	uid    uint8
 	pod    slot
 	podUID uint8
 	// started and moved are the epochs whose commands were carried out.
 	started, moved uint64
 	// excused says why the guest may be lost.
 	excused bool
+	// due is how many guests of a VirtualMachine may have been created by now.
+	due uint8
 	// evicted says that the cluster has deleted a Pod of its own accord.
 	evicted bool
 }

@@ -6,7 +6,7 @@ import "slices"
 
 // Plants returns the bugs that are planted.
 func Plants() []Plant {
-	return slices.Concat(leases, writes, guests, moves, nodes, controllers)
+	return slices.Concat(leases, writes, guests, machines, moves, nodes, controllers)
 }
 
 // leases are bugs of who may act, and when.

@@ -33,6 +33,7 @@ func TestController(t *testing.T) {
 		"killed before and after each write of a start":       killedStarting,
 		"killed before and after each write of a restart":     killedRestarting,
 		"killed before and after each write of a deletion":    killedDeleting,
+		"killed before and after each write of a live update": killedUpdating,
 		"a VMI that another replica has created":              replica,
 		"an answer that is lost":                              ambiguous,
 		"a cache of VMs that lags behind a user who halts it": haltedUnseen,

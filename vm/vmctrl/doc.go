@@ -9,7 +9,7 @@
 //
 // # Reads and watches
 //
-// All reads are from caches and by index, with these exceptions: the VM itself is read live before a VMI or a DataVolume is
+// All reads are from caches and by index, with these exceptions: the VM itself is read live before a VMI, a start revision or a DataVolume is
 // created or adopted, and before a VMI is stopped; an object whose creation is refused because it exists; DataSources, and claims of other namespaces, while a DataVolume has to be created; and what confirms
 // own writes (see package expectationsctrl). Every other kind is watched, and mapped to the VMs it concerns:
 //
