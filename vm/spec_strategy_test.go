@@ -53,6 +53,8 @@ func specLifecycle() specRows {
 			}
 		}},
 		"3.1 not one that leaves": {given: []change{vmi(v1.Running, orphan, leaving)}, says: "of this name is being deleted"},
+		"13 that of a deleted VM of the same name": {given: []change{vmi(v1.Running, func(g *v1.VirtualMachineInstance) { g.OwnerReferences[0].UID = "uid-earlier" })},
+			printable: "Stopped", failure: "FailedCreate: Failure while starting VMI: VirtualMachineInstance ns/vm exists and is controlled by VirtualMachine vm; delete it, or rename the VirtualMachine"},
 		"13 another VM's (better: it is named)": {given: []change{vmi(v1.Running, foreign)}, printable: "Stopped",
 			failure: "FailedCreate: Failure while starting VMI: VirtualMachineInstance ns/vm exists and is controlled by VirtualMachine another; delete it, or rename the VirtualMachine"},
 		"14 create fails": {given: []change{func(s *vm.Snapshot) {

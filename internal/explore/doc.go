@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package explore tries to break the promise of package handoff, "never two, never
-// none", by looking at everything that can happen to one guest on two nodes.
+// none", by looking at everything that can happen to one guest on two nodes, or to one VirtualMachine
+// and the guests it has one after the other.
 //
-// It drives the shipped deciders: vmi.Decide, migration.Decide, plan.Preparations and
+// It drives the shipped deciders: vm.Decide, vmi.Decide, migration.Decide, plan.Preparations and
 // plan.Decide, which step the lease by handoff.Step themselves, Lease.Authorize and handoff.Confirmed,
 // expectations.Tracker, and the patches of internal/vmipatch, against a model of
 // everything else. Search goes through all states breadth first, so that what it
@@ -23,16 +24,18 @@
 // may happen, and the process may stop. Since deciders are pure, what they answered is
 // remembered: a question is a comparable value, and most steps ask one that was asked.
 //
-// The drivers (agent_test.go, prepare_test.go, controller_test.go, controller_move_test.go) are not the shipped
+// The drivers (agent_test.go, prepare_test.go, controller_test.go, controller_move_test.go,
+// controller_vm_test.go) are not the shipped
 // reconcilers: in which order those gather, act and store, which guards their patches
 // have, and that they read live what Snapshot.NeedsProof and NeedsEvidence of package vmi
-// and Snapshot.NeedsProof of package plan name, is restated here. Tests of vmictrl,
-// migrationctrl and domainctrl, and internal/soak, run those.
+// and Snapshot.NeedsProof of package plan name, and the VirtualMachine where Precondition.OwnerLive of
+// package vm asks for it, is restated here. Tests of vmctrl, vmictrl, migrationctrl and domainctrl, and
+// internal/soak, run those.
 //
 // # The model
 //
 //   - An API server: one VirtualMachineInstance, its launcher Pod, two migrations and
-//     their target Pods. Patches under guards or resourceVersion, creations by name,
+//     their target Pods; or a VirtualMachine, its start revisions, and the guest it has now. Patches under guards or resourceVersion, creations by name,
 //     deletions by UID, finalizers, deletionTimestamp. Every write may fail before it is
 //     carried out, or after, or be carried out later than its sender got the answer that it
 //     failed.
@@ -40,7 +43,7 @@
 //     of different objects in any order. A watch may break; the list that follows may
 //     come from a server that is behind, and what it lacks is a tombstone. A node sees
 //     the guests that its labels select, as the node agent's caches do.
-//   - Processes: two processes with the controllers of guests and migrations, which may
+//   - Processes: two processes with the controllers of VirtualMachines, guests and migrations, which may
 //     both believe to be the leader for any time, and an agent for each node. A process
 //     may stop between any two effects and lose its memory: caches, expectations, what
 //     it was about to do. What it had sent may still arrive. A process may also be
@@ -55,6 +58,9 @@
 //     stops, or fail. A source that dials a target without them may find no listener.
 //   - Nodes: cut off as a whole, or their agent alone; dead for good; their Node object
 //     deleted, or the node fenced, after that.
+//   - The user of a VirtualMachine: starts, stops and restarts it as KubeVirt's subresources do, changes
+//     its run strategy, its host name, which needs a restart, and its tolerations, which are updated
+//     live; deletes it, or its guest.
 //   - Time, in ticks of a minute: handoff.ActWithin is one, handoff.FenceAfter three.
 //
 // # What is assumed
@@ -82,8 +88,9 @@
 //     always a slot for a migration. When conditions and past phases changed is left out.
 //
 // Not modelled: a node that comes back after it died, post-copy, hotplug, volumes,
-// graceful shutdown, migration to another cluster, guests that share a name, other
-// owners' Pods, a stock half beside ours.
+// graceful shutdown, migration to another cluster, other
+// owners' Pods, a stock half beside ours; and of VirtualMachines: instance types, DataVolumes, memory dumps,
+// a second one of the same name, migrations, and more than six generations.
 //
 // # The rules
 //
@@ -95,16 +102,21 @@
 //     node died, it ended by itself, or in a switch that broke off the only one who
 //     knew where it is was fenced;
 //   - a target says that it is ready only while it listens;
-//   - there is at most one launcher Pod; no start is carried out twice and no move
+//   - a guest has at most one launcher Pod; no start is carried out twice and no move
 //     attempted twice; the object is not let go while a Pod of it is left, or can
 //     still come from a request its own controller knows of;
 //   - the lease never says that no node has a guest that lives, and it can be read;
 //   - a lease that waits has a deadline in the future, or there is something to do, or to
-//     look at again, for the responsible component.
+//     look at again, for the responsible component;
+//   - no guest of a VirtualMachine is started, on whatever node, while an earlier one lives; none is
+//     created more often than its user, its run strategy and the ends of earlier ones give cause to; and
+//     no creation or deletion of one is sent that the VirtualMachine, as it is stored then, does not want.
 //
 // And out of a sample of all states, and at the end of every walk: when nothing goes
 // wrong any more, the world comes to rest, with the guest running exactly where the
-// lease says and in exactly one Pod, or ended for a reason.
+// lease says and in exactly one Pod, or ended for a reason. A VirtualMachine has a guest then that runs, or
+// none, as its run strategy wants, no request that is left, the one start revision that its guest names,
+// live updates have arrived, and that it needs a restart is said if and only if it does.
 //
 // # How far it looks
 //

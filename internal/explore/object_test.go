@@ -60,10 +60,12 @@ const (
 	slotRev3
 	slotRev4
 	slotRev5
+	slotRev6
+	slotRev7
 	slotCount
 )
 
-var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3", "vm", "rev2", "rev3", "rev4", "rev5"}
+var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3", "vm", "rev2", "rev3", "rev4", "rev5", "rev6", "rev7"}
 
 // String is the name of the object in scripts.
 func (s slot) String() string { return slotNames[s] }
@@ -78,7 +80,7 @@ func (s slot) isMove() bool   { return s == slotMove1 || s == slotMove2 }
 func (s slot) isLauncher() bool { return s == slotLauncher || s.isExtra() }
 
 func (s slot) isExtra() bool    { return s >= slotExtra1 && s <= slotExtra3 }
-func (s slot) isRevision() bool { return s >= slotRev2 && s <= slotRev5 }
+func (s slot) isRevision() bool { return s >= slotRev2 && s <= slotRev7 }
 
 // launcherOf is the name of the launcher Pod of the start of a guest, which its UID is part of. The guests of a VirtualMachine have
 // the same name and one after the other a few names of Pods.

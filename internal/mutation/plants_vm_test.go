@@ -42,7 +42,7 @@ var machines = []Plant{
 	},
 	{
 		Name: "VM: a VMI is released before its failure is counted", File: "vm/ownership.go", Package: "vm", Run: ".",
-		Old: "if ended && counted && recorded {", New: "if ended && recorded {",
+		Old: "counted := lastFailedVMI(d.plan.VM.Status.StartFailure) == lastFailedVMI(d.VM.Status.StartFailure)", New: "counted := true",
 	},
 	{
 		Name: "VM: a VMI is its own by the name of its controller", File: "vm/decide.go", Package: "vm", Run: ".",
