@@ -11,37 +11,43 @@
 # But for "unit", the programs of the tests must exist, and skipped tests must be listed in hack/skips.txt.
 source "$(dirname "$0")/lib.sh"
 
+# paths prints the folders of files as "go test" takes them.
+paths() { xargs -n 1 dirname | sort -u | sed 's|^|./|'; }
+
 # rigged are the packages with tests that are more than unit tests: they ask for the programs of the rig, or whether they
 # are run in short mode.
-rigged() {
-  git grep -lE --untracked 'rigtest\.|testing\.Short\(\)' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|' | unemulated
-}
+rigged() { git grep -lE --untracked 'rigtest\.|testing\.Short\(\)' -- '*_test.go' | paths | unemulated; }
 
 # unemulated leaves the packages out that emulate guests.
 unemulated() { grep -vxF -f <(printf '%s\n' "${emulated[@]}"); }
 
-# emulated are the packages whose tests run guests for minutes. Their guests do not run beside each other, and everything else is
-# tested beside them with what they leave of the machine: a guest is ahead of all, and its test ahead of the other tests, as one
-# that has to wait may not boot within the time that its test has, and see rig.Undisturbed.
+# emulated are the packages whose tests run guests for minutes. Everything else is tested beside them with what they leave of the
+# machine: a guest is ahead of all, and its test ahead of the other tests, as one that has to wait may not boot within the time that
+# its test has, and see rig.Undisturbed.
 emulated=(./domain/libvirt ./refdaemon/e2e ./refdaemon/e2e/pods)
 
 # longest are the other packages that take minutes, most of them waiting for processes that are started again. They begin first.
-longest=(./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
+longest=(./refdaemon ./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl ./internal/doctest)
 
 # goroutine is how one starts.
 goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 
-# concurrent are the packages that start goroutines, themselves or in their tests, the longest first. The race detector has nothing
-# to find in the others, and little in programs that only measure, show or search: "make nightly" runs it over all.
+# concurrent are the packages that start goroutines, themselves or in their tests. The race detector has nothing to find in the
+# others, and little in programs that only measure, show or search: "make nightly" runs it over all.
 concurrent() {
-  printf '%s\n' "${longest[@]}"
-  git grep -lE --untracked "$goroutine" -- '*.go' | xargs -n 1 dirname | sort -u |
-    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig))$" | sed 's|^|./|' |
-    grep -vxF -f <(printf '%s\n' "${longest[@]}") | unemulated
+  git grep -lE --untracked "$goroutine" -- '*.go' | paths |
+    grep -vE "^\./(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig))$" | unemulated
 }
 
-# others PACKAGE... are all packages but these and those that emulate guests.
-others() { go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "$@"); }
+# controlled are the packages whose tests start a control plane. The race detector doubles what they cost: "make test" runs it over
+# their short tests, "make integration" and "make nightly" over all.
+controlled() { git grep -lE --untracked 'rigtest\.' -- '*_test.go' | paths; }
+
+# others PACKAGE... are all packages but these and those that emulate guests, the longest first.
+others() {
+  printf '%s\n' "${longest[@]}"
+  go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "$@" "${longest[@]}")
+}
 
 # tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
 # processors. hack/checks.sh runs vet, and these programs are not debugged, so they are linked without debug
@@ -81,6 +87,9 @@ integration() {
   return $status
 }
 
+# hypervised runs the tests of guests on nodes without a kubelet.
+hypervised() { guests ./domain/libvirt ./refdaemon/e2e; }
+
 # e2e is without the race detector: the daemons are programs of their own, built without it.
 e2e() {
   local status=0
@@ -89,31 +98,35 @@ e2e() {
   return $status
 }
 
-emulate() {
-  local status=0
-  guests -race ./domain/libvirt || status=$?
-  e2e || status=$?
+# unguested runs the checks, and the tests without guests.
+unguested() {
+  local short raced plain status=0
+  mapfile -t short < <(concurrent | grep -xF -f <(controlled))
+  mapfile -t raced < <(concurrent | grep -vxF -f <(controlled))
+  mapfile -t plain < <(others "${raced[@]}")
+  if [ -z "${ARGS:-}" ]; then
+    hack/checks.sh >&2 || { say "the checks failed: run hack/checks.sh" >&2; status=1; }
+    say "== race detector, short tests of controllers" >&2
+    go test -race -short -vet off -ldflags=-w -p 3 -tags libvirt_dlopen "${short[@]}" >&2 || status=$?
+  fi
+  tests "${plain[@]}" || status=$?
+  tests -race "${raced[@]}" || status=$?
   return $status
 }
 
-# everything runs the tests of guests beside the checks and all other tests.
+# everything runs the tests on nodes with a kubelet, those on nodes without, and all others beside each other.
 everything() {
-  local raced plain beside status=0
-  emulate >"$bin/.log/guests.json" &
-  beside=$!
-  # shellcheck disable=SC2064 # the process of now is meant
-  trap "kill $beside 2>/dev/null; exit 130" INT TERM
-  mapfile -t raced < <(concurrent)
-  mapfile -t plain < <(others "${raced[@]}")
+  local status=0 beside=()
+  guests ./refdaemon/e2e/pods >"$bin/.log/kubelets.json" &
+  beside+=($!)
+  hypervised >"$bin/.log/hypervisors.json" &
+  beside+=($!)
+  # shellcheck disable=SC2064 # the processes of now are meant
+  trap "kill ${beside[*]} 2>/dev/null; exit 130" INT TERM
   renice -n 15 $BASHPID >/dev/null
-  if [ -z "${ARGS:-}" ] && ! hack/checks.sh >&2; then
-    say "the checks failed: run hack/checks.sh" >&2
-    status=1
-  fi
-  tests -race "${raced[@]}" || status=$?
-  tests "${plain[@]}" || status=$?
-  wait "$beside" || status=$?
-  cat "$bin/.log/guests.json"
+  unguested || status=$?
+  for pid in "${beside[@]}"; do wait "$pid" || status=$?; done
+  cat "$bin/.log/kubelets.json" "$bin/.log/hypervisors.json"
   return $status
 }
 

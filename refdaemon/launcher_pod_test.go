@@ -70,7 +70,7 @@ func launcherImage(t *testing.T) string {
 	return image
 }
 
-// builtProgram builds this program, once.
+// builtProgram builds this program, once, with the flags of all else, so that nothing is compiled once more.
 var builtProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "refdaemon-test")
 	if err != nil {
@@ -116,10 +116,7 @@ func startPod(t *testing.T, more ...string) *containedPod {
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)
 	}
-	program, err := builtProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := build(t)
 	state, err := os.MkdirTemp("", "vl") // the address of a socket is short
 	if err != nil {
 		t.Fatal(err)

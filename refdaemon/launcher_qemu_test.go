@@ -31,10 +31,7 @@ func TestLauncher_RealGuest(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)
 	}
-	program := filepath.Join(t.TempDir(), "refdaemon")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	program := build(t)
 	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Log: t.Logf})
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)

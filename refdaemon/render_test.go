@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -203,13 +202,12 @@ func TestRender(t *testing.T) {
 	})
 }
 
-// build builds the program, with the flags of all else, so that nothing is compiled once more.
+// build returns the program.
 func build(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "refdaemon")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", program, ".")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, text)
+	program, err := builtProgram()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return program
 }

@@ -100,6 +100,12 @@ func start() error {
 func prepare(ctx context.Context, c *realcluster.Cluster) error {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: "kubevirt", Namespace: "kubevirt"}}
 	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: true, DisabledFeatureGates: []string{"ImageVolume"}}
+	// A tenth of a processor, and less, keeps a container from starting for more than a second; that would be most of a test's time.
+	for _, kind := range []v1.SupportContainerType{v1.ContainerDisk, v1.GuestConsoleLog} {
+		kv.Spec.Configuration.SupportContainerResources = append(kv.Spec.Configuration.SupportContainerResources, v1.SupportContainerResources{
+			Type: kind, Resources: v1.ResourceRequirementsWithoutClaims{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+		})
+	}
 	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{
 		"pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest",
 	}}}
