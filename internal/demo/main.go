@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo demonstrates virtloom with real components: it starts a control
-// plane and two nodes with kubelet and containerd on this machine, installs virtloom from its manifests and images, starts a VMI by
-// applying a manifest, migrates it live, drains its node, deletes it, and checks that exactly one guest runs all the time. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
+// plane and two nodes with kubelet and containerd on this machine, installs virtloom from its manifests and images, starts a VirtualMachine by
+// applying a manifest, restarts it, gives it another CPU while it runs, migrates it live, drains its node, stops and deletes it, and checks
+// that exactly one guest runs all the time. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
 package main
 
 import (
@@ -62,10 +63,13 @@ func run(ctx context.Context, keep bool) (err error) {
 		{"Starting a control plane and two nodes", s.stage},
 		{"Installing virtloom: the controller, and an agent on each node", s.install},
 		{"Applying the manifests of a guest (examples/first-guest)", s.start},
+		{"Restarting the VM", s.restart},
+		{"Giving the VM another CPU while its guest runs", s.update},
 		{"Migrating the guest to the other node, live", s.migrate},
 		{"Looking around", s.look(keep)},
 		{"Draining the node of the guest", s.drain},
-		{"Deleting the guest", s.remove},
+		{"Stopping the VM", s.halt},
+		{"Deleting the VM", s.remove},
 		{"Stopping everything", s.stop},
 	} {
 		s.log.heading(act.title)
