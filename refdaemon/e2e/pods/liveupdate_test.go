@@ -32,14 +32,13 @@ func TestVM_LiveUpdate(t *testing.T) {
 	had := s.launcher()
 	s.hears(func(cpus, kib int) bool { return cpus == 1 && kib < 1<<20 })
 
-	domain := &m.vm.Spec.Template.Spec.Domain
 	to := s.other()
-	m.change(false, func() { domain.CPU.Sockets = 2 })
+	m.change(false, func() { m.vm.Spec.Template.Spec.Domain.CPU.Sockets = 2 })
 	s.settlesOn(to)
 	s.hears(func(cpus, _ int) bool { return cpus == 2 })
 
 	to = s.other()
-	m.change(false, func() { domain.Memory.Guest = new(resource.MustParse("1536Mi")) })
+	m.change(false, func() { m.vm.Spec.Template.Spec.Domain.Memory.Guest = new(resource.MustParse("1536Mi")) })
 	s.settlesOn(to)
 	s.hears(func(cpus, kib int) bool { return cpus == 2 && kib > 1400<<10 })
 	s.awaitStatus("memory of 1536Mi", func(vmi *v1.VirtualMachineInstance) error {
@@ -56,7 +55,7 @@ func TestVM_LiveUpdate(t *testing.T) {
 		}
 	}
 
-	m.change(false, func() { domain.CPU.Sockets = 1 })
+	m.change(false, func() { m.vm.Spec.Template.Spec.Domain.CPU.Sockets = 1 })
 	m.await("that a restart is required", func(ctx context.Context) error {
 		if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m.vm), m.vm); err != nil {
 			return err
