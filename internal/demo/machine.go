@@ -17,15 +17,18 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
+// machine has the acts about the VM.
+type machine struct{ *story }
+
 // patch changes the VM with kubectl: its spec, or its status, which is where a restart is requested.
-func (s *story) patch(ctx context.Context, change string, more ...string) error {
+func (s machine) patch(ctx context.Context, change string, more ...string) error {
 	s.log.report("VM/"+guestKey.Name, "kubectl patch", change)
 	_, err := s.kubectl(ctx, nil, append([]string{"patch", "-n", guestKey.Namespace, "vm/" + guestKey.Name, "--type=merge", "-p", change}, more...)...)
 	return err
 }
 
 // restart requests what "virtctl restart" does.
-func (s *story) restart(ctx context.Context) error {
+func (s machine) restart(ctx context.Context) error {
 	last, requested := s.guest.UID, time.Now()
 	change := fmt.Sprintf(`{"status":{"stateChangeRequests":[{"action":"Stop","uid":%q},{"action":"Start"}]}}`, last)
 	if err := s.patch(ctx, change, "--subresource=status"); err != nil {
@@ -40,7 +43,7 @@ func (s *story) restart(ctx context.Context) error {
 }
 
 // update gives the VM another CPU, which its guest gets while it runs, in another Pod.
-func (s *story) update(ctx context.Context) error {
+func (s machine) update(ctx context.Context) error {
 	guest, to := s.guest.UID, s.other()
 	if err := s.patch(ctx, `{"spec":{"template":{"spec":{"domain":{"cpu":{"sockets":2}}}}}}`); err != nil {
 		return err
@@ -65,7 +68,7 @@ func (s *story) update(ctx context.Context) error {
 }
 
 // settled waits until every migration has ended.
-func (s *story) settled(ctx context.Context) error {
+func (s machine) settled(ctx context.Context) error {
 	return refcluster.Await(ctx, patience, "the migrations to end", func(ctx context.Context) error {
 		var list v1.VirtualMachineInstanceMigrationList
 		if err := s.cluster.Client.List(ctx, &list, client.InNamespace(guestKey.Namespace)); err != nil {
@@ -81,7 +84,7 @@ func (s *story) settled(ctx context.Context) error {
 }
 
 // halt stops the VM, which stays.
-func (s *story) halt(ctx context.Context) error {
+func (s machine) halt(ctx context.Context) error {
 	if err := s.patch(ctx, `{"spec":{"runStrategy":"Halted"}}`); err != nil {
 		return err
 	}
@@ -101,7 +104,7 @@ func (s *story) halt(ctx context.Context) error {
 }
 
 // remove deletes all that was applied.
-func (s *story) remove(ctx context.Context) error {
+func (s machine) remove(ctx context.Context) error {
 	if _, err := s.kubectl(ctx, nil, "delete", "--wait", "--timeout="+patience.String(), "-n", guestKey.Namespace, "vm/"+guestKey.Name, "service/"+guestKey.Name); err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func (s *story) remove(ctx context.Context) error {
 }
 
 // nothing returns an error unless there are no such objects.
-func (s *story) nothing(ctx context.Context, lists ...client.ObjectList) error {
+func (s machine) nothing(ctx context.Context, lists ...client.ObjectList) error {
 	var errs []error
 	for _, list := range lists {
 		err := s.cluster.Client.List(ctx, list, client.InNamespace(guestKey.Namespace))

@@ -56,6 +56,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		err = errors.Join(err, s.close(clean, err))
 		s.log.summary(err)
 	}()
+	vm := machine{s}
 	for _, act := range []struct {
 		title string
 		play  func(context.Context) error
@@ -63,13 +64,13 @@ func run(ctx context.Context, keep bool) (err error) {
 		{"Starting a control plane and two nodes", s.stage},
 		{"Installing virtloom: the controller, and an agent on each node", s.install},
 		{"Applying the manifests of a guest (examples/first-guest)", s.start},
-		{"Restarting the VM", s.restart},
-		{"Giving the VM another CPU while its guest runs", s.update},
+		{"Restarting the VM", vm.restart},
+		{"Giving the VM another CPU while its guest runs", vm.update},
 		{"Migrating the guest to the other node, live", s.migrate},
 		{"Looking around", s.look(keep)},
 		{"Draining the node of the guest", s.drain},
-		{"Stopping the VM", s.halt},
-		{"Deleting the VM", s.remove},
+		{"Stopping the VM", vm.halt},
+		{"Deleting the VM", vm.remove},
 		{"Stopping everything", s.stop},
 	} {
 		s.log.heading(act.title)

@@ -4,11 +4,13 @@ package pods_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,9 @@ import (
 
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
+
+// askTimeout bounds a request to a guest that may end meanwhile.
+const askTimeout = 5 * time.Second
 
 var everyMachine = flag.Bool("machines", false, "run the tests of VirtualMachines that CI has no time for")
 
@@ -236,9 +241,11 @@ func (s *scene) powerOff() {
 		if client.IgnoreNotFound(err) == nil && (err != nil || vmi.UID != s.vmi.UID || vmi.IsFinal()) {
 			return nil
 		}
-		said, asked := s.c.Node(s.vmi.Status.NodeName).Command(ctx, "busybox", "wget", "-T", "5", "-q", "-O", "-",
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		said, asked := s.c.Node(s.vmi.Status.NodeName).Command(asking, "busybox", "wget", "-q", "-O", "-",
 			fmt.Sprintf("http://%s:%d/?poweroff", pods[0].Status.PodIP, port)).CombinedOutput()
-		return fmt.Errorf("it is %s: asked: %q, %v, %w", vmi.Status.Phase, said, asked, err)
+		return fmt.Errorf("it is %s; asked, it says %q, %w", vmi.Status.Phase, said, errors.Join(asked, err))
 	}))
 }
 
