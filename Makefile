@@ -42,7 +42,7 @@ mutate: ## plant bugs in the shipped code, one at a time: a test must notice eac
 	@go test -tags $(TAGS) ./internal/mutation -mutate -count 1 -timeout 90m | grep -v '^=== '
 
 .PHONY: demo
-demo: setup ## install virtloom on two nodes, run a guest, migrate it, drain its node; KEEP=1 leaves it running to look around
+demo: setup ## install virtloom on two nodes, run a VM, restart it, give it a CPU, migrate it, drain its node; KEEP=1 leaves it running to look around
 	@hack/image.sh
 	@go build -tags $(TAGS) -o bin/ ./internal/demo
 	@exec bin/demo $(if $(KEEP),-keep)

@@ -6,7 +6,7 @@ package examples
 
 import "embed"
 
-// FirstGuest holds the manifests of a guest that is started and then migrated:
+// FirstGuest holds the manifests of a VirtualMachine that is started and then migrated:
 // cluster.yaml, guest.yaml, service.yaml and migration.yaml.
 //
 //go:embed first-guest/*.yaml

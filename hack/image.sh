@@ -186,7 +186,7 @@ sources() {
   git rev-parse HEAD
   printf '%s\n' "$SOURCE_DATE_EPOCH" "$(go version)"
   git ls-files -co --exclude-standard -z -- '*.go' go.mod go.sum LICENSE hack refdaemon tools/release ':!*_test.go' ':!*.md' |
-    xargs -0 sha256sum --ignore-missing 2>/dev/null || true
+    xargs -0 sha256sum 2>/dev/null || true
   dpkg-query -W
   cat "$bin/guest/stamp" 2>/dev/null || true
 }

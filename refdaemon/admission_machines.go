@@ -49,7 +49,7 @@ func (a *machineAdmission) Default(ctx context.Context, vm *v1.VirtualMachine) e
 		case err != nil:
 			return apierrors.NewBadRequest(err.Error())
 		case len(missing) == 0:
-			next.DeepCopyInto(vm)
+			*vm = *next // they may be one object, which DeepCopyInto would empty
 			return nil
 		}
 		if err := a.read(ctx, in.Objects, missing); err != nil {

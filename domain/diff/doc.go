@@ -31,9 +31,8 @@
 //   - Devices are matched by alias and serial number, and every setting is compared, with the last
 //     applied domain as the third side, where KubeVirt compares target names only. A change that
 //     cannot be made now is reported with its class instead of ignored.
-//   - Sockets and memory are hotplugged as soon as they are requested, not at the end of a migration:
-//     the limits of a Pod are not known here, and whoever sets them has to raise them first.
-//     Dedicated CPUs still need a migration.
+//   - Sockets and memory that a running domain can take are of class Live: the limits of its Pod are not
+//     known here, and whoever applies the change has to raise them first, as package plan does.
 //   - Devices are passed to the hypervisor with their case unchanged: serial numbers and paths may
 //     contain capitals.
 package diff

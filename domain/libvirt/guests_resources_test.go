@@ -5,10 +5,13 @@
 package libvirt_test
 
 import (
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain/diff"
 )
 
 // cpus hotplugs CPUs.
@@ -17,11 +20,33 @@ func (l *living) cpus() {
 		l.t.Errorf("the guest has %s CPUs to begin with", got)
 	}
 	l.vmi.Spec.Domain.CPU.Sockets = 2
+	l.resize("spec.domain.cpu.sockets")
 	l.until("two sockets", func(vmi *v1.VirtualMachineInstance) bool {
 		return vmi.Status.CurrentCPUTopology != nil && vmi.Status.CurrentCPUTopology.Sockets == 2
 	})
 	l.settled()
 	l.sees("two CPUs", "nproc", equals("2"))
+}
+
+// resize changes the size of the running guest, as the end of a migration does: passes alone leave it as it is.
+func (l *living) resize(field string) {
+	l.settled()
+	if !slices.ContainsFunc(l.differences, func(d diff.Difference) bool { return d.Field == field && d.Class == diff.NeedsMigration }) {
+		l.t.Errorf("differences %v, want %s, which needs a migration", l.differences, field)
+	}
+	s := l.look()
+	found, err := diff.Compare(s.Desired, nil, s.State.Domain)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, d := range found {
+		if d.Field != field || d.Operation == nil {
+			continue
+		}
+		if err := l.h.Apply(l.t.Context(), *d.Operation); err != nil {
+			l.t.Fatal(err)
+		}
+	}
 }
 
 // memory hotplugs memory.
@@ -34,6 +59,7 @@ func (l *living) memory() {
 	const more = 128 << 10 // KiB
 	want := resource.MustParse("256Mi")
 	l.vmi.Spec.Domain.Memory.Guest = &want
+	l.resize("spec.domain.memory.guest")
 	l.until("the memory is requested", func(vmi *v1.VirtualMachineInstance) bool {
 		m := vmi.Status.Memory
 		return m != nil && m.GuestRequested != nil && m.GuestRequested.Cmp(want) == 0

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/diff"
@@ -17,7 +19,9 @@ type convergence struct{ *decision }
 
 // converge applies the differences between the wanted and the running domain that can be
 // applied while it runs. Those that need a restart or a migration stay as they are, in the
-// running domain and in its definition.
+// running domain and in its definition. So do the number of CPUs and the size of memory: the Pod is as
+// large as it was made, and a guest that outgrows its limits is killed. Those are changed at the end of a
+// migration, which has made a Pod of the new size.
 //
 // It works on the state that the pass has read, and applies everything in one go: an operation that
 // fails is a difference again in the next pass, with fresh input. Nothing is retried here.
@@ -32,13 +36,32 @@ func (d convergence) converge() error {
 	if d.plan.Differences, err = diff.Compare(d.Desired, applied, d.State.Domain); err != nil {
 		return fmt.Errorf("plan: compare %s: %w", d.State.Name, err)
 	}
-	for _, found := range d.plan.Differences {
+	for i := range d.plan.Differences {
+		found := &d.plan.Differences[i]
+		if outgrowsPod(*found) {
+			found.Class, found.Reason, found.Operation = diff.NeedsMigration, "the Pod has to be of that size first", nil
+		}
 		if found.Class == diff.Live && found.Operation != nil {
 			d.do(action.Action{Verb: action.Apply, Operation: *found.Operation, Why: found.String()})
 		}
 	}
 	d.grow()
 	return nil
+}
+
+// outgrowsPod reports whether a difference is one of the number of CPUs or the size of memory that a running domain can take.
+func outgrowsPod(found diff.Difference) bool { return pluggedCPUs(found) || pluggedMemory(found) }
+
+func pluggedCPUs(found diff.Difference) bool {
+	return found.Operation != nil && found.Operation.Verb == domain.SetVCPUs
+}
+
+func pluggedMemory(found diff.Difference) bool {
+	if found.Operation == nil {
+		return false
+	}
+	_, is := found.Operation.Device.(*libvirtxml.DomainMemorydev)
+	return is
 }
 
 // grow resizes disks whose volumes have grown. The known sizes are stored in the domain's

@@ -104,11 +104,7 @@ func (d finalization) plug(cpus, memory bool) error {
 		return fmt.Errorf("plan: compare %s: %w", d.State.Name, err)
 	}
 	for _, found := range diffs {
-		if found.Class != diff.Live || found.Operation == nil {
-			continue
-		}
-		_, isMemory := found.Operation.Device.(*libvirtxml.DomainMemorydev)
-		if cpus && found.Operation.Verb == domain.SetVCPUs || memory && isMemory {
+		if found.Class == diff.Live && (cpus && pluggedCPUs(found) || memory && pluggedMemory(found)) {
 			d.do(action.Action{Verb: action.Apply, Operation: *found.Operation, Needed: true, Why: found.String()})
 		}
 	}

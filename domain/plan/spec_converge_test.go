@@ -17,6 +17,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/action"
 	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
@@ -83,6 +84,55 @@ func TestDecide_DiskGrows(t *testing.T) {
 			}
 			if got := tt.snapshot.State.Metadata.DiskBytes["root"]; got != before {
 				t.Errorf("Decide changed its input: %d bytes, was %d", got, before)
+			}
+		})
+	}
+}
+
+// A running guest gets CPUs and memory at the end of a migration: its Pod is not larger than it was made.
+func TestDecide_SizeWaitsForMigration(t *testing.T) {
+	sized := func(cpus uint, mebibytes, requested uint) *libvirtxml.Domain {
+		d := machine(cpus)
+		size := func(n uint) libvirtxml.DomainMemorydevTargetSize {
+			return libvirtxml.DomainMemorydevTargetSize{Value: n, Unit: "MiB"}
+		}
+		d.OS = &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: "x86_64"}}
+		d.CPU = &libvirtxml.DomainCPU{Numa: &libvirtxml.DomainNuma{Cell: []libvirtxml.DomainCell{{Memory: 1024, Unit: "MiB"}}}}
+		d.MaximumMemory = &libvirtxml.DomainMaxMemory{Value: 4096, Unit: "MiB", Slots: 16}
+		d.Memory = &libvirtxml.DomainMemory{Value: mebibytes, Unit: "MiB"}
+		if requested > 0 {
+			whole := size(3072)
+			d.Devices.Memorydevs = []libvirtxml.DomainMemorydev{{Model: "virtio-mem", Target: &libvirtxml.DomainMemorydevTarget{
+				Size: &whole, Requested: &libvirtxml.DomainMemorydevTargetRequested{Value: requested, Unit: "MiB"}}}}
+		}
+		return d
+	}
+	for name, tt := range map[string]struct {
+		live, want *libvirtxml.Domain
+		field      string
+	}{
+		"CPUs":         {sized(1, 1024, 0), sized(2, 1024, 0), "spec.domain.cpu.sockets"},
+		"memory":       {sized(1, 1024, 0), sized(1, 2048, 0), "spec.domain.memory.guest"},
+		"more of it":   {sized(1, 4096, 512), sized(1, 2048, 0), "spec.domain.memory.guest"},
+		"less of it":   {sized(1, 4096, 1024), sized(1, 1536, 0), "spec.domain.memory.guest"},
+		"nothing else": {sized(1, 1024, 0), sized(1, 1024, 0), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := plan.Snapshot{VMI: placed(v1.Running, owned), State: runs(domain.StatusRunning, ""), Desired: tt.want}
+			s.State.Domain = tt.live
+			got, _ := decide(t, s)
+			if verbs(got) != "" {
+				t.Errorf("actions %q", verbs(got))
+			}
+			var fields []string
+			for _, d := range got.Differences {
+				if d.Class != diff.NeedsMigration || d.Operation != nil || d.Reason == "" {
+					t.Errorf("difference %s with operation %v", d, d.Operation)
+				}
+				fields = append(fields, d.Field)
+			}
+			if strings.Join(fields, ", ") != tt.field {
+				t.Errorf("differences in %q, want %q", fields, tt.field)
 			}
 		})
 	}

@@ -6,17 +6,20 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/refcluster"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// pulse prints the guest's heartbeat as it goes on: every tenth, and each first
+// pulse prints the guest's heartbeat from now on: every tenth, and each first
 // one on a node.
 func (s *story) pulse(ctx context.Context) {
-	for shown, node := 0, ""; ; {
+	for shown, node := len(s.console.Ticks()), ""; ; {
 		ticks := s.console.Ticks()
 		for _, t := range ticks[shown:] {
 			if t.Node != node || t.N%10 == 0 {
@@ -34,7 +37,11 @@ func (s *story) pulse(ctx context.Context) {
 }
 
 func (s *story) migrate(ctx context.Context) error {
-	source := s.guest.Status.NodeName
+	source, rate := s.guest.Status.NodeName, resource.MustParse(bandwidth)
+	s.log.report("KubeVirt/kubevirt", "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
+	if err := s.limit(ctx, &rate); err != nil {
+		return err
+	}
 	beating, rest := context.WithCancel(ctx)
 	defer rest()
 	go s.pulse(beating)
@@ -93,14 +100,14 @@ func (s *story) further(ctx context.Context, node string) error {
 // drain empties the guest's node with kubectl.
 func (s *story) drain(ctx context.Context) error {
 	from := s.guest.Status.NodeName
+	if err := s.limit(ctx, nil); err != nil {
+		return err
+	}
 	s.log.report("Node/"+from, "kubectl drain", "")
 	if _, err := s.kubectl(ctx, nil, "drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String()); err != nil {
 		return err
 	}
-	to := s.cluster.Nodes[0].Name()
-	if to == from {
-		to = s.cluster.Nodes[1].Name()
-	}
+	to := s.other()
 	if err := s.running(ctx, to); err != nil {
 		return err
 	}
@@ -111,29 +118,17 @@ func (s *story) drain(ctx context.Context) error {
 	return s.log.promise(err == nil, "%s was drained, and the guest moved to %s with every heartbeat%s", from, to, because(err))
 }
 
+// other returns the node that the guest is not on.
+func (s *story) other() string {
+	i := slices.IndexFunc(s.cluster.Nodes, func(n *rig.KubeletNode) bool { return n.Name() != s.guest.Status.NodeName })
+	return s.cluster.Nodes[i].Name()
+}
+
 func because(err error) string {
 	if err == nil {
 		return ""
 	}
 	return ": " + err.Error()
-}
-
-func (s *story) remove(ctx context.Context) error {
-	if _, err := s.kubectl(ctx, nil, "delete", "--wait", "--timeout="+patience.String(), "-n", guestKey.Namespace, "vmi/"+guestKey.Name, "service/"+guestKey.Name); err != nil {
-		return err
-	}
-	lines := s.console.Lines()
-	s.log.report("guest", "last words", lines[len(lines)-1])
-	return refcluster.Await(ctx, patience, "nothing to be left of the guest", func(ctx context.Context) error {
-		pods, err := s.pods(ctx)
-		if err != nil {
-			return err
-		}
-		if len(pods) > 0 {
-			return fmt.Errorf("there are %d Pods", len(pods))
-		}
-		return s.log.promise(true, "no Pod is left")
-	})
 }
 
 // stop ends the rig and looks for what it may have left behind.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command demo demonstrates virtloom with real components: it starts a control
-// plane and two nodes with kubelet and containerd on this machine, installs virtloom from its manifests and images, starts a VMI by
-// applying a manifest, migrates it live, drains its node, deletes it, and checks that exactly one guest runs all the time. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
+// plane and two nodes with kubelet and containerd on this machine, installs virtloom from its manifests and images, starts a VirtualMachine by
+// applying a manifest, restarts it, gives it another CPU while it runs, migrates it live, drains its node, stops and deletes it, and checks
+// that exactly one guest runs all the time. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
 package main
 
 import (
@@ -55,6 +56,7 @@ func run(ctx context.Context, keep bool) (err error) {
 		err = errors.Join(err, s.close(clean, err))
 		s.log.summary(err)
 	}()
+	vm := machine{s}
 	for _, act := range []struct {
 		title string
 		play  func(context.Context) error
@@ -62,10 +64,13 @@ func run(ctx context.Context, keep bool) (err error) {
 		{"Starting a control plane and two nodes", s.stage},
 		{"Installing virtloom: the controller, and an agent on each node", s.install},
 		{"Applying the manifests of a guest (examples/first-guest)", s.start},
+		{"Restarting the VM", vm.restart},
+		{"Giving the VM another CPU while its guest runs", vm.update},
 		{"Migrating the guest to the other node, live", s.migrate},
 		{"Looking around", s.look(keep)},
 		{"Draining the node of the guest", s.drain},
-		{"Deleting the guest", s.remove},
+		{"Stopping the VM", vm.halt},
+		{"Deleting the VM", vm.remove},
 		{"Stopping everything", s.stop},
 	} {
 		s.log.heading(act.title)

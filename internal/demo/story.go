@@ -85,10 +85,7 @@ func (s *story) install(ctx context.Context) error {
 	return s.watch(ctx)
 }
 
-func (s *story) start(ctx context.Context) (err error) {
-	if err := s.slow(ctx); err != nil {
-		return err
-	}
+func (s *story) start(ctx context.Context) error {
 	applied := time.Now()
 	if err := s.apply(ctx, "guest.yaml"); err != nil {
 		return err
@@ -96,29 +93,41 @@ func (s *story) start(ctx context.Context) (err error) {
 	if err := s.apply(ctx, "service.yaml"); err != nil {
 		return err
 	}
-	if s.guest, err = s.vmi(ctx); err != nil {
+	up, err := s.boots(ctx, "")
+	if err != nil {
 		return err
+	}
+	s.log.measure("the guest was up %.1f s after it was applied", up.Sub(applied).Seconds())
+	if err := s.answers(ctx, "after its start"); err != nil {
+		return err
+	}
+	return s.single(ctx, "after the start")
+}
+
+// boots waits for a VMI that is another than the last one, until its guest beats, and returns when that was.
+func (s *story) boots(ctx context.Context, last types.UID) (up time.Time, err error) {
+	if err := refcluster.Await(ctx, patience, "a VMI of the VM", func(ctx context.Context) error {
+		vmi, err := s.vmi(ctx)
+		if err == nil && vmi.UID == last {
+			err = errors.New("it is the last one")
+		}
+		s.guest = vmi
+		return err
+	}); err != nil {
+		return up, err
 	}
 	s.console = s.cluster.Follow(ctx, s.guest)
 	first, err := s.console.AwaitTick(ctx, "", 0, patience)
 	if err != nil {
-		return err
+		return up, err
 	}
-	up := first.At.Sub(applied)
 	s.log.report("guest", "first heartbeat on "+first.Node, "")
 	for _, line := range s.console.Lines() {
 		if _, said, found := strings.Cut(line, "virtloom-"); found && !strings.HasPrefix(said, "heartbeat") {
 			s.log.report("console", "virtloom-"+said, "")
 		}
 	}
-	if err := s.running(ctx, first.Node); err != nil {
-		return err
-	}
-	s.log.measure("the guest was up %.1f s after it was applied", up.Seconds())
-	if err := s.answers(ctx, "before the migration"); err != nil {
-		return err
-	}
-	return s.single(ctx, "before the migration")
+	return first.At, s.running(ctx, first.Node)
 }
 
 // vmi reads the guest's VMI.
@@ -143,7 +152,7 @@ func (s *story) running(ctx context.Context, node string) error {
 
 // answers checks that the guest answers at the address of its Pod, which its status has, and at its Service.
 func (s *story) answers(ctx context.Context, when string) error {
-	var address string
+	address := ""
 	err := refcluster.Await(ctx, patience, "the guest to answer", func(ctx context.Context) error {
 		vmi, err := s.vmi(ctx)
 		if err != nil {
@@ -153,31 +162,26 @@ func (s *story) answers(ctx context.Context, when string) error {
 			return errors.New("its status has no address")
 		}
 		address = vmi.Status.Interfaces[0].IP
-		for _, host := range []string{net.JoinHostPort(address, "8080"), "Service"} {
-			if err := s.ask(ctx, host); err != nil {
-				return fmt.Errorf("%s: %w", host, err)
-			}
-		}
-		return nil
+		return errors.Join(s.ask(ctx, address, "uptime="), s.ask(ctx, "", "uptime="))
 	})
 	return s.log.promise(err == nil, "the guest answers at its Pod's address %s and at its Service %s%s", address, when, because(err))
 }
 
-// ask sends a request to an address, or to the Service by the API server.
-func (s *story) ask(ctx context.Context, host string) error {
+// ask sends a request to an address, or to the Service by the API server, and returns an error unless the answer contains a text.
+func (s *story) ask(ctx context.Context, address, want string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var said []byte
 	var err error
-	if host == "Service" {
+	if address == "" {
 		said, err = s.cluster.Clientset.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/default/services/first-guest:80/proxy/").DoRaw(ctx)
 	} else {
-		said, err = s.cluster.Nodes[0].Command(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+host+"/").CombinedOutput()
+		said, err = s.cluster.Nodes[0].Command(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+net.JoinHostPort(address, "8080")+"/").CombinedOutput()
 	}
-	if err == nil && !strings.Contains(string(said), "uptime=") {
-		err = fmt.Errorf("it answers %q", said)
+	if err != nil || !strings.Contains(string(said), want) {
+		return fmt.Errorf("at %q it answers %q: %w", address, said, err)
 	}
-	return err
+	return nil
 }
 
 func (s *story) apply(ctx context.Context, name string) error {
@@ -201,18 +205,14 @@ func (s *story) kubectl(ctx context.Context, in io.Reader, args ...string) (stri
 	return string(out), err
 }
 
-// slow limits what a migration may use of the network.
-func (s *story) slow(ctx context.Context) error {
+// limit limits what a migration may use of the network, which is not limited without a rate.
+func (s *story) limit(ctx context.Context, rate *resource.Quantity) error {
 	kv := &v1.KubeVirt{}
 	if err := s.cluster.Client.Get(ctx, types.NamespacedName{Namespace: "kubevirt", Name: "kubevirt"}, kv); err != nil {
 		return err
 	}
-	base, rate := kv.DeepCopy(), resource.MustParse(bandwidth)
-	if kv.Spec.Configuration.MigrationConfiguration == nil {
-		kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{}
-	}
-	kv.Spec.Configuration.MigrationConfiguration.BandwidthPerMigration = &rate
-	s.log.report("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
+	base := kv.DeepCopy()
+	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{BandwidthPerMigration: rate}
 	return s.cluster.Client.Patch(ctx, kv, client.MergeFrom(base))
 }
 
@@ -254,6 +254,6 @@ func (s *story) look(keep bool) func(context.Context) error {
 
 func (s *story) lookAround() {
 	s.log.print("  export KUBECONFIG=%s", s.cluster.Rig.Kubeconfig(rig.UserAdmin))
-	s.log.print("  kubectl get vmi,vmim,pods -A -o wide")
+	s.log.print("  kubectl get vm,vmi,vmim,pods -A -o wide")
 	s.log.print("  kubectl logs virt-launcher-first-guest-... -c guest-console-log")
 }

@@ -18,7 +18,7 @@ import (
 // watch prints what happens to the objects of the guest.
 func (s *story) watch(ctx context.Context) error {
 	for _, list := range []client.ObjectList{
-		&v1.VirtualMachineInstanceList{}, &v1.VirtualMachineInstanceMigrationList{}, &corev1.PodList{}, &eventsv1.EventList{},
+		&v1.VirtualMachineList{}, &v1.VirtualMachineInstanceList{}, &v1.VirtualMachineInstanceMigrationList{}, &corev1.PodList{}, &eventsv1.EventList{},
 	} {
 		w, err := s.cluster.Client.Watch(ctx, list, client.InNamespace(guestKey.Namespace))
 		if err != nil {
@@ -58,6 +58,8 @@ type fact struct{ about, what, why string }
 // describe returns the name of an object and its relevant state.
 func describe(obj client.Object) (string, []fact) {
 	switch o := obj.(type) {
+	case *v1.VirtualMachine:
+		return "VM/" + o.Name, []fact{{about: "status", what: string(o.Status.PrintableStatus)}}
 	case *v1.VirtualMachineInstance:
 		return "VMI/" + o.Name, describeVMI(o)
 	case *v1.VirtualMachineInstanceMigration:

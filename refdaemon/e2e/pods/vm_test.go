@@ -62,10 +62,11 @@ func TestVM_LifeCycle(t *testing.T) {
 	m.gone(vm)
 }
 
-// machine is a VirtualMachine of a test.
+// machine is a VirtualMachine of a test; seen are its VMIs, if they are followed.
 type machine struct {
 	*testing.T
-	vm *v1.VirtualMachine
+	vm   *v1.VirtualMachine
+	seen *incarnations
 }
 
 func (m machine) await(what string, is func(ctx context.Context) error) {
