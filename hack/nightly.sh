@@ -50,10 +50,10 @@ roundtrips() {
   long 120m ./refdaemon/e2e/pods -run '^TestMigration_RoundTrips$' -rounds 50
 }
 
-# Probes that fail, volumes, faults, run strategies and live updates on real nodes, and an upgrade while ten guests run.
+# All on real nodes: probes that fail, volumes, faults, run strategies and live updates, and an upgrade while ten guests run.
 pods() {
   hack/image.sh
-  long 60m ./refdaemon/e2e/pods -run '^(TestProbes_Failing|TestUpgrade_RollsWhileGuestsRun|TestVolumes_.*|TestLauncher_QEMUKilled|TestVM_.*)$' -networks -volumes -faults -machines -guests 10
+  long 90m ./refdaemon/e2e/pods -full -guests 10
 }
 
 # Aborts, cut links and kills at every step of a live migration.

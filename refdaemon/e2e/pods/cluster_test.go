@@ -4,6 +4,7 @@ package pods_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -40,6 +41,17 @@ const (
 	// launcherUser runs guests in their Pods.
 	launcherUser = 107
 )
+
+// full runs what takes too long for continuous integration: "make nightly ONLY=pods".
+var full = flag.Bool("full", false, "run all tests on real nodes, which takes half an hour")
+
+// nightly skips a test without -full.
+func nightly(t *testing.T) {
+	t.Helper()
+	if !*full {
+		t.Skip("run by make nightly")
+	}
+}
 
 // shared is the cluster of all tests, which run one after the other.
 var shared struct {

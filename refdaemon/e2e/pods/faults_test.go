@@ -4,7 +4,6 @@ package pods_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,13 +14,9 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-var everyFault = flag.Bool("faults", false, "run the tests of faults that CI has no time for")
-
 // TestLauncher_QEMUKilled: a guest whose QEMU is killed has failed, and status.reason says that it crashed.
 func TestLauncher_QEMUKilled(t *testing.T) {
-	if !*everyFault {
-		return // nightly
-	}
+	nightly(t)
 	s := boot(t, newGuest("crashed"))
 	s.onNode("kill -9 " + s.qemu())
 	s.awaitFailed("GuestCrashed")

@@ -29,9 +29,7 @@ const hotSize = 10 << 20
 // namespace of Pod Security level restricted, by a change of the spec that only the control plane may make. The guest writes to both,
 // before and after a migration to the other node and back. One is unplugged, and plugged again. Nothing is left of them on the nodes.
 func TestVolumes_Hotplug(t *testing.T) {
-	if !*everyVolume {
-		return // nightly
-	}
+	nightly(t)
 	loop, blockFile, number := loopDevice(t, "count-block")
 	source := image(t, "count-files", hotSize)
 	files := claim(t, "count-files", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, source)
@@ -86,9 +84,7 @@ func TestVolumes_Hotplug(t *testing.T) {
 // TestVolumes_HotplugOfLink: a claim whose disk.img is a symbolic link is not plugged in, the VMI's status has the reason, and the guest
 // runs on; once there is an image, it is plugged in.
 func TestVolumes_HotplugOfLink(t *testing.T) {
-	if !*everyVolume {
-		return // nightly
-	}
+	nightly(t)
 	source := image(t, "linked", hotSize)
 	disk := filepath.Join(source.HostPath.Path, "disk.img")
 	elsewhere := disk + ".real"

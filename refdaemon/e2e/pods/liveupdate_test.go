@@ -20,9 +20,7 @@ import (
 // TestVM_LiveUpdate: a running guest gets the CPU and the memory that its VM gets, in a Pod that requests as much; fewer CPUs need a
 // restart, which the VM's condition says.
 func TestVM_LiveUpdate(t *testing.T) {
-	if !*everyMachine {
-		return // nightly
-	}
+	nightly(t)
 	updatesWorkloads(t)
 	m := newMachine(t, "grows", v1.RunStrategyAlways, func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1, Model: "Nehalem"}

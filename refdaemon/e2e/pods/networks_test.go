@@ -4,7 +4,6 @@ package pods_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
-
-var everyNetwork = flag.Bool("networks", false, "run the tests of networks and probes that CI has no time for")
 
 // bridge connects a guest to the Pod network with binding bridge.
 func bridge(vmi *v1.VirtualMachineInstance) {
@@ -151,9 +148,7 @@ func TestProbes_Agent(t *testing.T) {
 
 // TestProbes_Failing: a guest whose liveness probe fails ends, and one whose readiness probe fails is not ready, and runs on.
 func TestProbes_Failing(t *testing.T) {
-	if !*everyNetwork {
-		return // nightly
-	}
+	nightly(t)
 	for name, h := range map[string]v1.Handler{
 		"tcp": {TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(9)}}, "http": httpGet(9),
 		"exec": {Exec: &corev1.ExecAction{Command: []string{"/bin/false"}}},

@@ -5,7 +5,6 @@ package pods_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,8 +23,6 @@ import (
 // askTimeout bounds a request to a guest that may end meanwhile.
 const askTimeout = 5 * time.Second
 
-var everyMachine = flag.Bool("machines", false, "run the tests of VirtualMachines that CI has no time for")
-
 // ends are the ways in which a guest ends, and the phase of its VMI then.
 var ends = []struct {
 	name  string
@@ -40,9 +37,7 @@ var ends = []struct {
 // TestVM_RunStrategies: whether a guest comes back after it was shut down from inside, its QEMU was killed or its Pod was deleted is up
 // to the run strategy. No VMI is started but those.
 func TestVM_RunStrategies(t *testing.T) {
-	if !*everyMachine {
-		return // nightly
-	}
+	nightly(t)
 	cluster(t)
 	for strategy, behaves := range map[v1.VirtualMachineRunStrategy]func(machine){
 		v1.RunStrategyAlways: machine.comesBack, v1.RunStrategyRerunOnFailure: machine.comesBackFailed,

@@ -61,6 +61,7 @@ func (s *scene) awaitMoving(m *v1.VirtualMachineInstanceMigration) {
 // TestUpgrade_RollsWhileGuestsRun: Deployment and DaemonSet are replaced, Pod by Pod, while guests run and two of them move: no guest
 // notices. What they are replaced by has short-lived certificates, so that those of both agents are renewed while a guest moves.
 func TestUpgrade_RollsWhileGuestsRun(t *testing.T) {
+	nightly(t)
 	slow(t, "3Mi")
 	t.Cleanup(func() { rollControllers(t, false) })
 	var vmis []*v1.VirtualMachineInstance

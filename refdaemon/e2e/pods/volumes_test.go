@@ -5,7 +5,6 @@ package pods_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -26,8 +25,6 @@ import (
 	"github.com/virtloom/virtloom/internal/realcluster"
 )
 
-var everyVolume = flag.Bool("volumes", false, "run the tests of volumes that CI has no time for")
-
 // Sizes of disks, which distinguish the guest's lines about them.
 const (
 	blockSize     = 24 << 20
@@ -44,9 +41,7 @@ const (
 // container may open no device but the usual ones and that of the claim. Another guest, in a namespace that allows it, sees a file of its
 // node.
 func TestVolumes_AtStart(t *testing.T) {
-	if !*everyVolume {
-		return // nightly
-	}
+	nightly(t)
 	c := cluster(t)
 	loop, _, number := loopDevice(t, "block")
 	block := claim(t, "block", corev1.PersistentVolumeBlock, corev1.ReadWriteOnce, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: loop}})
