@@ -70,20 +70,6 @@ func launcherImage(t *testing.T) string {
 	return image
 }
 
-// builtProgram builds this program, once, with the flags of all else, so that nothing is compiled once more.
-var builtProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "refdaemon-test")
-	if err != nil {
-		return "", err
-	}
-	leftovers = append(leftovers, dir)
-	program := filepath.Join(dir, "refdaemon")
-	if out, err := exec.Command("go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return program, nil
-})
-
 // containedPod is a launcher in a container.
 type containedPod struct {
 	t     *testing.T

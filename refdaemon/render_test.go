@@ -5,8 +5,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,6 +205,20 @@ func TestRender(t *testing.T) {
 		}
 	})
 }
+
+// builtProgram builds this program, once, with the flags of all else, so that nothing is compiled once more.
+var builtProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "refdaemon-test")
+	if err != nil {
+		return "", err
+	}
+	leftovers = append(leftovers, dir)
+	program := filepath.Join(dir, "refdaemon")
+	if out, err := exec.Command("go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
+})
 
 // build returns the program.
 func build(t *testing.T) string {
