@@ -68,7 +68,11 @@ func TestValidate_Examples(t *testing.T) {
 	}
 	for _, file := range files {
 		cluster := read(t, file)
+		if err := cluster.Start(true); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
 		c := admit.ConfigFrom(cluster.KubeVirt)
+		c.Request.Privileged = cluster.VM != nil // the VMI of a VM is made by the control plane
 		admit.Default(cluster.VMI, c)
 		if errs := admit.Validate(cluster.VMI, c); len(errs) > 0 {
 			t.Errorf("%s: %v", file, errs)
