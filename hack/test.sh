@@ -36,7 +36,7 @@ goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 # others, and little in programs that only measure, show or search: "make nightly" runs it over all.
 concurrent() {
   git grep -lE --untracked "$goroutine" -- '*.go' | paths |
-    grep -vE "^\./(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig))$" | unemulated
+    grep -vE "^\./(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig|soak))$" | unemulated
 }
 
 # controlled are the packages whose tests start a control plane. The race detector doubles what they cost: "make test" runs it over
@@ -50,11 +50,11 @@ others() {
 }
 
 # tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
-# processors. hack/checks.sh runs vet, and these programs are not debugged, so they are linked without debug
-# information. A fifth of what an API server costs that runs for a minute is the collection of garbage, for which there is no need here.
+# processors. hack/checks.sh runs vet, and these programs are not debugged, so they are linked without symbols. A fifth of what an
+# API server costs that runs for a minute would be the collection of garbage, for which there is no need here.
 tests() {
   # shellcheck disable=SC2086 # arguments are words
-  GOGC=${GOGC:-400} go test -json -shuffle on -vet off -ldflags=-w -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
+  GOGC=${GOGC:-400} go test -json -shuffle on -vet off -ldflags='-s -w' -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
 }
 
 # guests PACKAGE... runs the tests of emulated guests, one package after the other.
@@ -107,7 +107,7 @@ unguested() {
   if [ -z "${ARGS:-}" ]; then
     hack/checks.sh >&2 || { say "the checks failed: run hack/checks.sh" >&2; status=1; }
     say "== race detector, short tests of controllers" >&2
-    go test -race -short -vet off -ldflags=-w -p 3 -tags libvirt_dlopen "${short[@]}" >&2 || status=$?
+    go test -race -short -vet off -ldflags='-s -w' -p 3 -tags libvirt_dlopen "${short[@]}" >&2 || status=$?
   fi
   tests "${plain[@]}" || status=$?
   tests -race "${raced[@]}" || status=$?

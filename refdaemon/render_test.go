@@ -214,7 +214,7 @@ var builtProgram = sync.OnceValues(func() (string, error) {
 	}
 	leftovers = append(leftovers, dir)
 	program := filepath.Join(dir, "refdaemon")
-	if out, err := exec.Command("go", "build", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-tags", "libvirt_dlopen", "-o", program, ".").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return program, nil

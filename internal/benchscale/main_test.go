@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 func TestSmall(t *testing.T) {
 	rigtest.Need(t)
 	daemon := filepath.Join(t.TempDir(), "refdaemon")
-	if text, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", daemon, "github.com/virtloom/virtloom/refdaemon").CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-tags", "libvirt_dlopen", "-o", daemon, "github.com/virtloom/virtloom/refdaemon").CombinedOutput(); err != nil {
 		t.Fatalf("build refdaemon: %v\n%s", err, text)
 	}
 	var out bytes.Buffer

@@ -67,7 +67,7 @@ func TestClusterBlocks_Run(t *testing.T) {
 	must(t, err)
 	must(t, os.Mkdir(filepath.Join(home, ".kube"), 0o700))
 	must(t, os.WriteFile(filepath.Join(home, ".kube", "config"), text, 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(home, "bin", "refdaemon"), "./refdaemon")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", filepath.Join(home, "bin", "refdaemon"), "./refdaemon")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -89,7 +89,7 @@ func described(help string) command {
 func (k known) ask(t *testing.T) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "refdaemon")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", program, "./refdaemon")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-tags", "libvirt_dlopen", "-o", program, "./refdaemon")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

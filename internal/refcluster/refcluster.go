@@ -92,7 +92,7 @@ func Start(ctx context.Context) (_ *Cluster, err error) {
 // build builds the daemon as it is in this tree; the build cache makes that
 // quick when nothing changed.
 func (c *Cluster) build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "libvirt_dlopen,faultpoints", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", "libvirt_dlopen,faultpoints", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	// Asked to stop, go ends what it started and removes its temporary files.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -209,7 +209,7 @@ func refdaemon(t *testing.T) string {
 	t.Helper()
 	rigtest.Need(t)
 	binary := filepath.Join(t.TempDir(), "refdaemon")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build refdaemon: %v\n%s", err, out)

@@ -67,7 +67,7 @@ func TestServingCertificate_Rotation(t *testing.T) {
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	binary := filepath.Join(dir, "refdaemon")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build refdaemon: %v\n%s", err, out)
