@@ -27,26 +27,28 @@ unemulated() { grep -vxF -f <(printf '%s\n' "${emulated[@]}"); }
 emulated=(./domain/libvirt ./refdaemon/e2e ./refdaemon/e2e/pods)
 
 # longest are the other packages that take minutes, most of them waiting for processes that are started again. They begin first.
-longest=(./refdaemon ./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl ./internal/doctest)
+longest=(./refdaemon ./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl ./refdaemon/config ./refdaemon/config/webhook
+  ./internal/rig ./internal/doctest)
 
 # goroutine is how one starts.
 goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 
 # concurrent are the packages that start goroutines, themselves or in their tests. The race detector has nothing to find in the
-# others, and little in programs that only measure, show or search: "make nightly" runs it over all.
+# others, and little in programs that only measure, show or search, or that are tested as processes of their own: "make nightly" runs
+# it over all.
 concurrent() {
   git grep -lE --untracked "$goroutine" -- '*.go' | paths |
-    grep -vE "^\./(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig|soak))$" | unemulated
+    grep -vE "^\./(refdaemon|tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|realcluster|refcluster|rig|soak))$" | unemulated
 }
 
 # controlled are the packages whose tests start a control plane. The race detector doubles what they cost: "make test" runs it over
 # their short tests, "make integration" and "make nightly" over all.
 controlled() { git grep -lE --untracked 'rigtest\.' -- '*_test.go' | paths; }
 
-# others PACKAGE... are all packages but these and those that emulate guests, the longest first.
+# others are all packages but those that emulate guests, the longest first.
 others() {
   printf '%s\n' "${longest[@]}"
-  go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "$@" "${longest[@]}")
+  go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "${longest[@]}")
 }
 
 # tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
@@ -98,35 +100,42 @@ e2e() {
   return $status
 }
 
-# unguested runs the checks, and the tests without guests.
-unguested() {
-  local short raced plain status=0
+# raced runs the tests without guests and control plane that the race detector is for.
+raced() {
+  local packages
+  mapfile -t packages < <(concurrent | grep -vxF -f <(controlled))
+  tests -race -p 1 "${packages[@]}"
+}
+
+# plain runs the checks, and all other tests without guests.
+plain() {
+  local short packages status=0
   mapfile -t short < <(concurrent | grep -xF -f <(controlled))
-  mapfile -t raced < <(concurrent | grep -vxF -f <(controlled))
-  mapfile -t plain < <(others "${raced[@]}")
+  mapfile -t packages < <(others | grep -vxF -f <(concurrent | grep -vxF -f <(controlled)))
   if [ -z "${ARGS:-}" ]; then
     hack/checks.sh >&2 || { say "the checks failed: run hack/checks.sh" >&2; status=1; }
     say "== race detector, short tests of controllers" >&2
     go test -race -short -vet off -ldflags='-s -w' -p 3 -tags libvirt_dlopen "${short[@]}" >&2 || status=$?
   fi
-  tests "${plain[@]}" || status=$?
-  tests -race "${raced[@]}" || status=$?
+  tests "${packages[@]}" || status=$?
   return $status
 }
 
 # everything runs the tests on nodes with a kubelet, those on nodes without, and all others beside each other.
 everything() {
-  local status=0 beside=()
+  local status=0 pid beside=()
   guests ./refdaemon/e2e/pods >"$bin/.log/kubelets.json" &
   beside+=($!)
   hypervised >"$bin/.log/hypervisors.json" &
   beside+=($!)
+  renice -n 15 $BASHPID >/dev/null
+  raced >"$bin/.log/raced.json" &
+  beside+=($!)
   # shellcheck disable=SC2064 # the processes of now are meant
   trap "kill ${beside[*]} 2>/dev/null; exit 130" INT TERM
-  renice -n 15 $BASHPID >/dev/null
-  unguested || status=$?
+  plain || status=$?
   for pid in "${beside[@]}"; do wait "$pid" || status=$?; done
-  cat "$bin/.log/kubelets.json" "$bin/.log/hypervisors.json"
+  cat "$bin/.log/raced.json" "$bin/.log/kubelets.json" "$bin/.log/hypervisors.json"
   return $status
 }
 
