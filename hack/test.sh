@@ -44,6 +44,7 @@ concurrent() {
 # controlled are the packages whose tests start a control plane. The race detector doubles what they cost: "make test" runs it over
 # their short tests, "make integration" and "make nightly" over all.
 controlled() { git grep -lE --untracked 'rigtest\.' -- '*_test.go' | paths; }
+uncontrolled() { concurrent | grep -vxF -f <(controlled); }
 
 # others are all packages but those that emulate guests, the longest first.
 others() {
@@ -78,40 +79,57 @@ unit() {
   go test -short -tags libvirt_dlopen ${ARGS:-} ./... | grep -v 'no test files'
 }
 
-integration() {
-  local packages raced plain status=0
-  mapfile -t packages < <(rigged)
-  mapfile -t raced < <(concurrent | grep -xF -f <(printf '%s\n' "${packages[@]}"))
-  mapfile -t plain < <(printf '%s\n' "${packages[@]}" | grep -vxF -f <(concurrent))
-  tests -race "${raced[@]}" || status=$?
-  tests "${plain[@]}" || status=$?
-  guests -race ./domain/libvirt || status=$?
+# beside FUNCTION FUNCTION... runs functions beside each other, and shows the tests of the first as they end, of the others after that.
+beside() {
+  local status=0 name pid pids=()
+  for name in "${@:2}"; do
+    "$name" >"$bin/.log/$name.json" &
+    pids+=($!)
+  done
+  # shellcheck disable=SC2064 # the processes of now are meant
+  trap "kill ${pids[*]} 2>/dev/null; exit 130" INT TERM
+  "$1" || status=$?
+  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+  for name in "${@:2}"; do cat "$bin/.log/$name.json"; done
   return $status
 }
 
-# hypervised runs the tests of guests on nodes without a kubelet.
-hypervised() { guests ./domain/libvirt ./refdaemon/e2e; }
+# yielding makes guests and their tests go ahead of what this shell runs from now on.
+yielding() { renice -n 15 $BASHPID >/dev/null; }
 
-# e2e is without the race detector: the daemons are programs of their own, built without it.
-e2e() {
-  local status=0
-  guests ./refdaemon/e2e/pods || status=$?
-  guests ./refdaemon/e2e || status=$?
+# kubelets runs the tests on nodes with a kubelet, hypervisors those on nodes without. The daemons are programs of their own, built
+# without the race detector.
+kubelets() { guests ./refdaemon/e2e/pods; }
+hypervisors() { guests ./domain/libvirt ./refdaemon/e2e; }
+agents() { guests ./refdaemon/e2e; }
+drivers() { guests -race ./domain/libvirt; }
+
+# rigs runs the tests of a control plane or the kernel without guests, with the race detector.
+rigs() {
+  local packages concurrent plain status=0
+  yielding
+  mapfile -t packages < <(rigged)
+  mapfile -t concurrent < <(concurrent | grep -xF -f <(printf '%s\n' "${packages[@]}"))
+  mapfile -t plain < <(printf '%s\n' "${packages[@]}" | grep -vxF -f <(concurrent))
+  tests -race "${concurrent[@]}" || status=$?
+  tests "${plain[@]}" || status=$?
   return $status
 }
 
 # raced runs the tests without guests and control plane that the race detector is for.
 raced() {
   local packages
-  mapfile -t packages < <(concurrent | grep -vxF -f <(controlled))
+  yielding
+  mapfile -t packages < <(uncontrolled)
   tests -race -p 1 "${packages[@]}"
 }
 
 # plain runs the checks, and all other tests without guests.
 plain() {
   local short packages status=0
+  yielding
   mapfile -t short < <(concurrent | grep -xF -f <(controlled))
-  mapfile -t packages < <(others | grep -vxF -f <(concurrent | grep -vxF -f <(controlled)))
+  mapfile -t packages < <(others | grep -vxF -f <(uncontrolled))
   if [ -z "${ARGS:-}" ]; then
     hack/checks.sh >&2 || { say "the checks failed: run hack/checks.sh" >&2; status=1; }
     say "== race detector, short tests of controllers" >&2
@@ -121,23 +139,9 @@ plain() {
   return $status
 }
 
-# everything runs the tests on nodes with a kubelet, those on nodes without, and all others beside each other.
-everything() {
-  local status=0 pid beside=()
-  guests ./refdaemon/e2e/pods >"$bin/.log/kubelets.json" &
-  beside+=($!)
-  hypervised >"$bin/.log/hypervisors.json" &
-  beside+=($!)
-  renice -n 15 $BASHPID >/dev/null
-  raced >"$bin/.log/raced.json" &
-  beside+=($!)
-  # shellcheck disable=SC2064 # the processes of now are meant
-  trap "kill ${beside[*]} 2>/dev/null; exit 130" INT TERM
-  plain || status=$?
-  for pid in "${beside[@]}"; do wait "$pid" || status=$?; done
-  cat "$bin/.log/raced.json" "$bin/.log/kubelets.json" "$bin/.log/hypervisors.json"
-  return $status
-}
+integration() { beside rigs drivers; }
+e2e() { beside kubelets agents; }
+everything() { beside plain raced kubelets hypervisors; }
 
 demo() {
   say "== demo"

@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// play runs a script in a world of our own protocol.
-func play(t *testing.T, script string) (*replay, error) {
+// begun returns the machine of a scenario, and its first world.
+func begun(t *testing.T, s *Scenario) (*machine, world) {
 	t.Helper()
-	s := Scenario{}
 	m, err := s.newMachine(&memory{})
 	if err != nil {
 		t.Fatal(err)
@@ -21,6 +20,13 @@ func play(t *testing.T, script string) (*replay, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, w
+}
+
+// play runs a script in a world of our own protocol.
+func play(t *testing.T, script string) (*replay, error) {
+	t.Helper()
+	m, w := begun(t, &Scenario{})
 	for f := range w.left {
 		w.left[f] = unlimited
 	}

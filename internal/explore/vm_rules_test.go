@@ -56,15 +56,7 @@ func TestMachine_Violations(t *testing.T) {
 		}, "the object is gone while the guest lives on a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Scenario{machine: v1.RunStrategyAlways, Start: runs}
-			m, err := s.newMachine(&memory{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w, err := s.first(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m, w := begun(t, &Scenario{machine: v1.RunStrategyAlways, Start: runs})
 			m.broken = ""
 			tc.spoil(m, &w)
 			got := m.broken
