@@ -110,11 +110,11 @@ var transitions = []transition{
 	{event: Begin, from: []State{Prepared}, to: Moving, cause: causeMoveBegun, sender: fromHolder,
 		change: func(l *Lease, _ Event) { l.issue(CommandMigrateOut, l.Holder) }},
 	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: causeCancelled, sender: fromController, epoch: true,
-		when: tagged, change: moveEnds(ResultCancelled)},
+		when: tagged, change: migrationEnds(ResultCancelled)},
 	{event: Abort, from: []State{Moving}, to: same, cause: causeAbortAsked, sender: fromController,
 		when: abortable, change: func(l *Lease, _ Event) { l.issue(CommandAbort, l.Holder) }},
 	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: causeReverted, sender: fromHolder, epoch: true,
-		when: notStalled, change: moveEnds(ResultReverted)},
+		when: notStalled, change: migrationEnds(ResultReverted)},
 	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: causeArrived, sender: fromTarget, epoch: true,
 		change: takeOver},
 	{event: Finalize, from: []State{Arrived}, to: Owned, cause: causeFinalized, sender: fromHolder,
@@ -122,7 +122,7 @@ var transitions = []transition{
 	{event: Stall, from: []State{Moving}, to: same, cause: causeStalled, sender: fromHolder,
 		when: notStalled, change: func(l *Lease, _ Event) { l.Stalled = true }},
 	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: fromTarget, epoch: true,
-		when: stalled, change: moveEnds(ResultReverted)},
+		when: stalled, change: migrationEnds(ResultReverted)},
 	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: fromTarget, epoch: true,
 		change: targetOut},
 
@@ -147,8 +147,8 @@ func prepare(l *Lease, e Event) {
 	l.issue(CommandMigrateIn, e.Node)
 }
 
-// moveEnds ends a migration that leaves the domain to its holder.
-func moveEnds(r Result) func(*Lease, Event) {
+// migrationEnds ends a migration that leaves the domain to its holder.
+func migrationEnds(r Result) func(*Lease, Event) {
 	return func(l *Lease, e Event) {
 		l.conclude(r, e.Message)
 		l.Target, l.Tag, l.Stalled = "", "", false

@@ -148,7 +148,7 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 		if m.MigrationUID == l.Tag && (m.Completed || m.Failed) {
 			l.Epoch++
 			l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
-			moveEnds(ResultCancelled)(&l, Event{Message: m.FailureReason})
+			migrationEnds(ResultCancelled)(&l, Event{Message: m.FailureReason})
 		}
 	}
 	return l

@@ -2,8 +2,10 @@
 
 package migration
 
+import "time"
+
 // Evaluate judges the snapshot by all checks.
-func (c Config) Evaluate(s Snapshot) Finding { return c.evaluate(s) }
+func (c Config) Evaluate(s Snapshot, now time.Time) Finding { return c.evaluate(s, now) }
 
 // Names that tests share with the code.
 const (

@@ -73,7 +73,7 @@ func brokeDown(p *corev1.Pod) bool {
 // condition is left unchanged.
 func unplaceable(s Snapshot, blocked *Wait) conditionChange {
 	change := conditionChange{Type: podScheduledCondition}
-	if !unprocessed(s.VMI) || s.Launcher() != nil || len(s.Unseen) > 0 {
+	if !unprocessed(s.VMI) || s.Launcher() != nil || len(s.Pending) > 0 {
 		return change
 	}
 	c := &v1.VirtualMachineInstanceCondition{Type: change.Type, Status: corev1.ConditionFalse}

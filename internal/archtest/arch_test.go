@@ -83,19 +83,19 @@ var edges = map[string][]string{
 	"domain/workspace":        {"domain", "domain/convert", "domain/status", "internal/volumeclaim"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
+	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/failuretext": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
 	"template/templatectrl":         {"internal/volumeclaim", "template/render"},
 	"vmi/vmictrl": {
-		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/retold",
+		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/failuretext",
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"vm/vmctrl": {
-		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
+		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/failuretext", "template/templatectrl", "vm", "vm/instancetype",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
-		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
+		"internal/failuretext", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
 		"migration/placement", "migration/policy", "migration/queue", "template", "template/render", "template/templatectrl",
 	},
 	"domain/domainctrl": {

@@ -31,10 +31,9 @@ var words = []struct {
 var exempt = []string{
 	"SuccessfulHandOver",
 	"Hints.Tell",
-	"Tell sends an event",   // its comment
-	"call its Tell",         // domaintest, of the same
-	"Tell returns the text", // the comment of a method of package retold
-	"responsible: nobody",   // in the table of package handoff
+	"Tell sends an event", // its comment
+	"call its Tell",       // domaintest, of the same
+	"responsible: nobody", // in the table of package handoff
 }
 
 // generated is the mark of generated files.

@@ -96,9 +96,9 @@ func (b *Backlog) Done(key types.NamespacedName) {
 	delete(b.since, key)
 }
 
-// Outdone reports whether so many objects wait, not counting those with deferred writes only, that all workers have
+// Saturated reports whether so many objects wait, not counting those with deferred writes only, that all workers have
 // other work, and the write has not been deferred for Patience yet. It also returns since when it has been deferred.
-func (b *Backlog) Outdone(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
+func (b *Backlog) Saturated(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	since, known := b.since[key]

@@ -48,14 +48,14 @@ func TestOutdone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b backlog.Backlog
-			if _, yes := b.Outdone(key("own"), workers, epoch); yes {
+			if _, yes := b.Saturated(key("own"), workers, epoch); yes {
 				t.Error("a controller that has not started is outdone")
 			}
 			b.Use(&long{waiting: test.waiting})
 			for k, before := range test.put {
 				b.Put(key(k), epoch.Add(-before))
 			}
-			since, yes := b.Outdone(key("own"), workers, epoch)
+			since, yes := b.Saturated(key("own"), workers, epoch)
 			if yes != test.yes || !since.Equal(epoch.Add(-test.since)) {
 				t.Errorf("outdone %v since %s, want %v since %s before", yes, since, test.yes, test.since)
 			}
@@ -70,7 +70,7 @@ func TestBacklog_Done(t *testing.T) {
 	b.Put(key("own"), epoch.Add(-backlog.Patience))
 	b.Done(key("a"))
 	b.Done(key("own"))
-	if since, yes := b.Outdone(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
+	if since, yes := b.Saturated(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
 		t.Errorf("outdone %v since %s, want it to be from now on", yes, since)
 	}
 }

@@ -21,12 +21,12 @@ var leases = []Plant{
 	},
 	{
 		Name: "revert after a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
-		Old: "sender: fromHolder, epoch: true,\n\t\twhen: notStalled, change: moveEnds(ResultReverted)},",
-		New: "sender: fromHolder, epoch: true,\n\t\tchange: moveEnds(ResultReverted)},",
+		Old: "sender: fromHolder, epoch: true,\n\t\twhen: notStalled, change: migrationEnds(ResultReverted)},",
+		New: "sender: fromHolder, epoch: true,\n\t\tchange: migrationEnds(ResultReverted)},",
 	},
 	{
 		Name: "decline without a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
-		Old: "when: stalled, change: moveEnds(ResultReverted)},", New: "change: moveEnds(ResultReverted)},",
+		Old: "when: stalled, change: migrationEnds(ResultReverted)},", New: "change: migrationEnds(ResultReverted)},",
 	},
 	{
 		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestDiagram_MatchesTable$",

@@ -34,7 +34,7 @@ type actor struct{ *Reconciler }
 func (r actor) act(ctx context.Context, g *gathered, plan migration.Plan) error {
 	for _, a := range plan.Actions {
 		if err := r.do(ctx, g, a); err != nil {
-			g.Failures = map[migration.ActionKind]error{a.Kind: err}
+			g.Failures = map[migration.Verb]error{a.Verb: err}
 			return err
 		}
 		if a.Event != nil {
@@ -48,24 +48,24 @@ func (r actor) act(ctx context.Context, g *gathered, plan migration.Plan) error 
 }
 
 func (r actor) do(ctx context.Context, g *gathered, a migration.Action) (err error) {
-	ctx, span := tracer.Start(ctx, "migration."+string(a.Kind))
+	ctx, span := tracer.Start(ctx, "migration."+string(a.Verb))
 	span.SetAttributes(attribute.String("why", a.Why))
 	defer func() {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
-		r.Metrics.wrote(string(a.Kind), err)
+		r.Metrics.wrote(string(a.Verb), err)
 	}()
-	carryOut, known := actions[a.Kind]
+	carryOut, known := actions[a.Verb]
 	if !known {
-		return fmt.Errorf("migrationctrl: unknown action %q", a.Kind)
+		return fmt.Errorf("migrationctrl: unknown action %q", a.Verb)
 	}
 	return carryOut(r, ctx, g, a)
 }
 
 // actions holds the function for each kind of action.
-var actions = map[migration.ActionKind]func(actor, context.Context, *gathered, migration.Action) error{
+var actions = map[migration.Verb]func(actor, context.Context, *gathered, migration.Action) error{
 	migration.Adopt:            actor.adopt,
 	migration.CreateTarget:     actor.createTarget,
 	migration.CreateClaim:      actor.createClaim,
@@ -89,7 +89,7 @@ func (r actor) adopt(ctx context.Context, g *gathered, _ migration.Action) error
 		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
 	}
 	if g.VMI != nil {
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(g.VMI.UID))
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.VMIUID, string(g.VMI.UID))
 	}
 	r.moves.Note(g.key, next)
 	if err := storer(r).patchMigration(ctx, g, next); err != nil {

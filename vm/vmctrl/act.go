@@ -15,7 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/vm"
 )
 
@@ -26,7 +26,7 @@ const conflictRetry = 50 * time.Millisecond
 var errOutdated = errors.New("the VirtualMachine has changed")
 
 // outrun reports whether a write was rejected because of a concurrent write: the next pass decides anew.
-func outrun(err error) bool { return errors.Is(err, errOutdated) || apierrors.IsConflict(err) }
+func lostRace(err error) bool { return errors.Is(err, errOutdated) || apierrors.IsConflict(err) }
 
 // actor carries a plan out: actions, then the status, then events.
 type actor struct{ *Reconciler }
@@ -40,7 +40,7 @@ func (r actor) act(ctx context.Context, g *gathered, plan vm.Plan) error {
 			ctrl.LoggerFrom(ctx).V(1).Info("Wrote", "verb", a.Verb, "name", a.Name, "why", a.Why)
 			r.emit(g.VM, a.Done)
 			continue
-		case outrun(err):
+		case lostRace(err):
 			return err
 		}
 		r.fail(g, a, err)
@@ -54,7 +54,7 @@ func (r actor) act(ctx context.Context, g *gathered, plan vm.Plan) error {
 
 // fail keeps the reported wording of a failure that continues, and emits an event for a new one.
 func (r actor) fail(g *gathered, a vm.Action, err error) {
-	words, news := r.reported.Tell(g.owner.Key, retold.Text{Reason: a.Fault.Reason, Message: a.Fault.Message + err.Error()}, r.Clock.Now())
+	words, news := r.reported.Wording(g.owner.Key, failuretext.Text{Reason: a.Fault.Reason, Message: a.Fault.Message + err.Error()}, r.Clock.Now())
 	g.Failure = &vm.Failure{Reason: words.Reason, Message: words.Message}
 	if a.Failed != nil && news {
 		failed := *a.Failed
