@@ -210,7 +210,7 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *pluginServer, served <-c
 			return err
 		}
 		if s.setHealthy(healthy) {
-			log.Info("Device health changed", "healthy", healthy)
+			log.V(1).Info("Device health changed", "healthy", healthy)
 		}
 	}
 }

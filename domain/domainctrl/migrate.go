@@ -28,7 +28,7 @@ func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t 
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
 	}
 	log, pass := logger(ctx), trace.SpanContextFromContext(ctx)
-	log.Info("Beginning a live migration", "destination", t.Tunnel.Peer, "disks", t.Request.CopyDisks)
+	log.V(1).Info("Beginning a live migration", "destination", t.Tunnel.Peer, "disks", t.Request.CopyDisks)
 	// The guest may have arrived under the same tunnel key: no pass may close it.
 	r.tunnels.drop(key)
 	return r.migrations.begin(key, func(ctx context.Context) (string, func()) {
@@ -56,7 +56,7 @@ func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t 
 		}
 		r.step(ctx, key, plan.SourceReturned)
 		took := r.Clock.Since(began).Seconds()
-		log.Info("Live migration ended", "seconds", took, "error", err)
+		log.V(1).Info("Live migration ended", "seconds", took, "error", err)
 		if err != nil {
 			return w.failure(ctx, err), nil
 		}

@@ -272,7 +272,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	}
 	// Another client wrote, and the cache may lag for long, or this process was too slow: the stored
 	// object decides.
-	logger(ctx).V(1).Info("Repeating the pass with a live read", "cause", err.Error())
+	logger(ctx).V(4).Info("Repeating the pass with a live read", "cause", err.Error())
 	if w, err = r.live(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}

@@ -63,7 +63,7 @@ func (p *Proxy) dial(ctx context.Context, d transport.Tunnel, to transport.Endpo
 		s.close()
 		return transport.Route{}, err
 	}
-	s.log.Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
+	s.log.V(1).Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
 	put(p, p.sources, d.Key, s)
 	return s.route, nil
 }

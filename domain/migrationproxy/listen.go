@@ -98,7 +98,7 @@ func (p *Proxy) open(ctx context.Context, d transport.Tunnel, s domain.Sockets) 
 		t.at.Ports[port] = channel
 		t.all.Go(func() { t.serve(l, channel, t.complete) })
 	}
-	t.log.Info("Listening for a migration", "address", t.at.Address, "ports", t.at.Ports)
+	t.log.V(1).Info("Listening for a migration", "address", t.at.Address, "ports", t.at.Ports)
 	return t, nil
 }
 

@@ -125,7 +125,7 @@ func (r actor) createTarget(ctx context.Context, g *gathered, _ migration.Action
 		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the migration target Pod failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created target Pod", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created target Pod", "pod", client.ObjectKeyFromObject(pod))
 	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "Created migration target pod " + pod.Name})
 	g.TargetPod = pod
 	return nil
@@ -166,7 +166,7 @@ func (r actor) deletePod(ctx context.Context, g *gathered, a migration.Action) e
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete Pod %s/%s: %w", g.key.Namespace, a.Pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted Pod", "pod", a.Pod.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Deleted Pod", "pod", client.ObjectKeyFromObject(pod), "why", a.Why)
 	g.SourcePod, g.TargetPod = without(g.SourcePod, a.Pod), without(g.TargetPod, a.Pod)
 	return nil
 }
@@ -203,7 +203,7 @@ func (r actor) changeVMI(ctx context.Context, g *gathered, a migration.Action) e
 	if err != nil {
 		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Changed VMI", "vmi", was.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Changed VMI", "virtualMachineInstance", client.ObjectKeyFromObject(was), "why", a.Why)
 	return nil
 }
 

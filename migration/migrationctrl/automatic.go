@@ -159,7 +159,7 @@ func (a automatic) create(ctx context.Context, key types.NamespacedName, s *evac
 		return fmt.Errorf("migrationctrl: create migration %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	a.faults.Over(client.ObjectKeyFromObject(s.VMI))
-	ctrl.LoggerFrom(ctx).Info("Created migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created migration", "virtualMachineInstanceMigration", client.ObjectKeyFromObject(m), "reason", s.Reason)
 	a.emit(s.VMI, migration.Event{Reason: migration.EventCreated, Message: "Created migration " + m.Name + ": " + s.Message})
 	return nil
 }
@@ -193,7 +193,7 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *evac
 		case err != nil:
 			errs = append(errs, fmt.Errorf("migrationctrl: delete migration %s/%s: %w", m.Namespace, m.Name, err))
 		default:
-			ctrl.LoggerFrom(ctx).Info("Deleted migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
+			ctrl.LoggerFrom(ctx).V(1).Info("Deleted migration", "virtualMachineInstanceMigration", client.ObjectKeyFromObject(m), "reason", s.Reason)
 			a.emit(s.VMI, migration.Event{Reason: migration.EventDeleted, Message: "Deleted migration " + m.Name + ": " + s.Message})
 		}
 	}

@@ -61,7 +61,7 @@ func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission
 		if err := e.mark(ctx, in.Candidate.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
 			return refuseEviction("requesting the evacuation of the VMI failed: " + err.Error())
 		}
-		ctrl.LoggerFrom(ctx).Info("Requested evacuation of VMI", "guest", in.Candidate.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
+		ctrl.LoggerFrom(ctx).V(1).Info("Requested evacuation of VMI", "virtualMachineInstance", client.ObjectKeyFromObject(in.Candidate.VMI), "node", last.Mark.Node, "by", req.UserInfo.Username)
 	}
 	if !last.Allowed {
 		return refuseEviction(last.Message)

@@ -78,7 +78,7 @@ func (r storer) storeStatus(ctx context.Context, g *gathered, plan migration.Pla
 		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
 	}
 	if was.Status.Phase != plan.Status.Phase {
-		ctrl.LoggerFrom(ctx).Info("Changed migration phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
+		ctrl.LoggerFrom(ctx).V(1).Info("Changed migration phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
 	}
 	g.Migration = next
 	r.keepNothing(g.key) // everything is stored

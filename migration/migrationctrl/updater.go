@@ -235,7 +235,7 @@ func (u *Updater) evictAll(ctx context.Context, all []evacuation.Standing) error
 			u.refused[s.VMI.UID] = u.batch
 		}
 		if errors.Is(err, errRefused) {
-			ctrl.LoggerFrom(ctx).Info("Evicting Pod was denied, requeueing", "guest", s.VMI.Name, "namespace", s.VMI.Namespace, "error", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("Evicting Pod was denied, requeueing", "virtualMachineInstance", client.ObjectKeyFromObject(s.VMI), "error", err.Error())
 			continue
 		}
 		errs = append(errs, err)

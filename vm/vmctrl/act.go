@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +26,7 @@ const conflictRetry = 50 * time.Millisecond
 // errOutdated means that the VM has changed since the snapshot was read.
 var errOutdated = errors.New("the VirtualMachine has changed")
 
-// outrun reports whether a write was rejected because of a concurrent write: the next pass decides anew.
+// lostRace reports whether a write was rejected because of a concurrent write: the next pass decides anew.
 func lostRace(err error) bool { return errors.Is(err, errOutdated) || apierrors.IsConflict(err) }
 
 // actor carries a plan out: actions, then the status, then events.
@@ -37,7 +38,7 @@ func (r actor) act(ctx context.Context, g *gathered, plan vm.Plan) error {
 		err := r.do(ctx, g, plan, a)
 		switch {
 		case err == nil:
-			ctrl.LoggerFrom(ctx).V(1).Info("Wrote", "verb", a.Verb, "name", a.Name, "why", a.Why)
+			ctrl.LoggerFrom(ctx).V(1).Info("Wrote object", "verb", a.Verb, "object", types.NamespacedName{Namespace: g.VM.Namespace, Name: a.Name}, "why", a.Why)
 			r.emit(g.VM, a.Done)
 			continue
 		case lostRace(err):
