@@ -26,7 +26,6 @@ import (
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
 // account begins the user names of service accounts.
