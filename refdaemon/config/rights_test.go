@@ -25,7 +25,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
 )
 
 // account begins the user names of service accounts.

@@ -98,15 +98,7 @@ func sources(t *testing.T) {
 // onHostDisk returns a VMI with a file of its node, in a namespace of Pod Security level privileged, and sets the feature gate.
 func onHostDisk(t *testing.T, c *realcluster.Cluster) *v1.VirtualMachineInstance {
 	t.Helper()
-	gates := func(gates ...string) {
-		kv := &v1.KubeVirt{}
-		must(t, c.Client.Get(context.Background(), client.ObjectKey{Namespace: "kubevirt", Name: "kubevirt"}, kv))
-		was := kv.DeepCopy()
-		kv.Spec.Configuration.DeveloperConfiguration.FeatureGates = gates
-		must(t, c.Client.Patch(context.Background(), kv, client.MergeFrom(was)))
-	}
-	gates("HostDisk")
-	t.Cleanup(func() { gates() })
+	gates(t, "HostDisk")
 	privileged := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "privileged", Labels: map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged"}}}
 	must(t, c.Client.Create(t.Context(), privileged))
