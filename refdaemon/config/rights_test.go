@@ -64,7 +64,7 @@ func (w *world) testRights(t *testing.T) {
 		"virtloom-system:virtloom-controller create pods", "virtloom-system:virtloom-controller patch virtualmachineinstances",
 		"virtloom-system:virtloom-controller create persistentvolumeclaims", "virtloom-system:virtloom-controller create virtualmachineinstancemigrations",
 		"virtloom-system:virtloom-controller patch virtualmachineinstancemigrations/status", "virtloom-system:virtloom-controller create events",
-		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes", "virtloom-node:virtloom-node get secrets",
+		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes",
 		"virtloom-node:virtloom-node get configmaps", "virtloom-node:virtloom-node get persistentvolumes",
 		"virtloom-system:virtloom-controller create tokenreviews", "virtloom-system:virtloom-controller create subjectaccessreviews",
 		"virtloom-system:virtloom-controller update secrets", "virtloom-system:virtloom-controller patch mutatingwebhookconfigurations",
