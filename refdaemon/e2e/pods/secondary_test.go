@@ -32,7 +32,7 @@ const (
 func TestNetwork_Secondary(t *testing.T) {
 	nightly(t)
 	c := cluster(t)
-	attachments(t)
+	defineLAN(t)
 	node := c.Nodes[0]
 	t.Cleanup(func() { _ = node.Command(context.Background(), "ip", "link", "delete", "br-lan").Run() })
 	var guests []*scene
@@ -66,8 +66,8 @@ func TestNetwork_Secondary(t *testing.T) {
 	}
 }
 
-// attachments defines network attachments, as multus does, and creates one.
-func attachments(t *testing.T) {
+// defineLAN defines network attachments, as multus does, and creates one.
+func defineLAN(t *testing.T) {
 	t.Helper()
 	c := cluster(t)
 	const group, kind = "k8s.cni.cncf.io", "NetworkAttachmentDefinition"
