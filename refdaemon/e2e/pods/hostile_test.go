@@ -33,6 +33,7 @@ func TestTenant_Disks(t *testing.T) {
 	must(t, os.Symlink("/etc/passwd", filepath.Join(folder, "disk.img")))
 	linked := claim(t, "link", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce, corev1.PersistentVolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: folder}})
+	rigtest.LoadBusybox(t, cluster(t).Nodes...)
 	gates(t, "Sidecar")
 	for name, tt := range map[string]struct {
 		vmi  func(*v1.VirtualMachineInstance)
@@ -42,8 +43,8 @@ func TestTenant_Disks(t *testing.T) {
 		"image without a disk":      {onImage(t, "none", "/other", "raw", "1M"), "/disk"},
 		"image with a backing file": {onImage(t, "backing", "/disk/disk.qcow2", "qcow2", "-u", "-F", "raw", "-b", "/etc/passwd", "1M"), "refers to another file"},
 		"huge image":                {onImage(t, "huge", "/disk/disk.qcow2", "qcow2", "64T"), ""},
-		"hook sidecar": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"image": "` + rigtest.Busybox + `", "args": ["--version", "v1alpha2"]}]`}
+		"hook sidecar that hangs": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"image": "` + rigtest.Busybox + `", "args": ["-c", "sleep 600"]}]`}
 		}, "does not run hook sidecars"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
