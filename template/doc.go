@@ -51,6 +51,7 @@
 //	Q14 a network without an interface crashes        fixed: an error that names it
 //	Q15 1 GiB for any number of VFIO devices          matched: node agents compare the overhead, see Q1
 //	Q16 node agents recompute the overhead            matched: kubevirt.io/memory-overhead-bytes is exact to the byte
+//	Q17 a Secret of ACPI tables needs a disk          fixed: it is mounted for the tables alone
 //
 // # Decisions where KubeVirt defines no behavior
 //

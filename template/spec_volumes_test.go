@@ -112,6 +112,9 @@ func TestSpecVolumes(t *testing.T) {
 			mounts: []string{"v:" + private + "/secret/v:ro"}}},
 		"secret without a disk": {v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", Optional: new(false)}}, nil,
 			inPod{volumes: map[string]corev1.VolumeSource{"v": {Secret: &corev1.SecretVolumeSource{SecretName: "s", Optional: new(false)}}}}},
+		"Q17: secret of an ACPI table": {secretSource, []change{func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Firmware = &v1.Firmware{ACPI: &v1.ACPI{MsdmNameRef: "v"}}
+		}}, inPod{volumes: map[string]corev1.VolumeSource{"v": secretVolume("s")}, mounts: []string{"v:" + private + "/secret/v:ro"}}},
 		"109: downwardAPI as a disk": {downwardSource, []change{disk("v")}, inPod{volumes: map[string]corev1.VolumeSource{
 			"v": {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: downwardSource.DownwardAPI.Fields}},
 		}, mounts: []string{"v:" + private + "/downwardapi/v:ro"}}},

@@ -9,8 +9,8 @@ import (
 	"github.com/virtloom/virtloom/template/render"
 )
 
-// configMounts adds volumes with configuration objects. The guest gets them as disks, so they are mounted only if there is
-// such a disk.
+// configMounts adds volumes with configuration objects. The guest gets them as disks, or as tables of its firmware, so they
+// are mounted only if there is such a disk or table: the kubelet prepares no volume that no container mounts.
 func configMounts(d *render.Draft) error {
 	disks := map[string]bool{}
 	for i := range d.VMI().Spec.Domain.Devices.Disks {
@@ -24,13 +24,18 @@ func configMounts(d *render.Draft) error {
 		}
 		from := d.From(elementOf(vmiVolumes, i))
 		from.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
-		if disks[v.Name] {
+		if disks[v.Name] || v.Secret != nil && isACPITable(d.VMI().Spec.Domain.Firmware, v.Name) {
 			from.Container(computeContainer).Mount(corev1.VolumeMount{
 				Name: v.Name, MountPath: privateDir + "/" + folder + "/" + v.Name, ReadOnly: true,
 			})
 		}
 	}
 	return nil
+}
+
+// isACPITable reports whether the firmware has a table from that volume.
+func isACPITable(f *v1.Firmware, volume string) bool {
+	return f != nil && f.ACPI != nil && (f.ACPI.SlicNameRef == volume || f.ACPI.MsdmNameRef == volume)
 }
 
 func configSource(v *v1.Volume) (source corev1.VolumeSource, folder string) {

@@ -129,8 +129,7 @@ func (o ClusterObjects) Secret(ctx context.Context, namespace, name string) (map
 	return s.Data, nil
 }
 
-// ConfigMaps by name, never listed. Secrets only in the namespaces where the ClusterRole
-// virtloom-node-secrets is bound to the agents.
+// ConfigMaps by name, never listed. The agent has no right to Secrets: see [workspace.Pods].
 //
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 

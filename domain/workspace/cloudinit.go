@@ -24,6 +24,14 @@ const (
 	configDriveLabel = "config-2"
 )
 
+// Ends of the names of volumes with Secrets in a launcher Pod (KubeVirt: withCloudInitVolumes,
+// withAccessCredentials): of a cloud-init volume, and of a Secret with credentials.
+const (
+	userDataVolume    = "-udata"
+	networkDataVolume = "-ndata"
+	credentialsVolume = "-access-cred"
+)
+
 // configDriveDir is the directory of the data in a config drive (OpenStack: configuration drive,
 // format latest).
 const configDriveDir = "openstack/latest/"
@@ -88,12 +96,12 @@ func (c cloudInit) data(ctx context.Context) (user, network []byte, err error) {
 		return nil, nil, err
 	}
 	if ref := c.UserDataSecretRef; ref != nil {
-		if user, err = c.fromSecret(ctx, "secretRef", ref.Name, "userdata", "userData"); err != nil {
+		if user, err = c.fromSecret(ctx, "secretRef", objectRef{name: ref.Name, volume: c.Name + userDataVolume}, "userdata", "userData"); err != nil {
 			return nil, nil, err
 		}
 	}
 	if ref := c.NetworkDataSecretRef; ref != nil {
-		if network, err = c.fromSecret(ctx, "networkDataSecretRef", ref.Name, "networkdata", "networkData"); err != nil {
+		if network, err = c.fromSecret(ctx, "networkDataSecretRef", objectRef{name: ref.Name, volume: c.Name + networkDataVolume}, "networkdata", "networkData"); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -112,9 +120,9 @@ func (c cloudInit) inline(field, plain, encoded string) ([]byte, error) {
 }
 
 // fromSecret returns the value of the first of the names that the Secret contains.
-func (c cloudInit) fromSecret(ctx context.Context, field, secret string, names ...string) ([]byte, error) {
+func (c cloudInit) fromSecret(ctx context.Context, field string, secret objectRef, names ...string) ([]byte, error) {
 	field = c.field + "." + field
-	files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: secret}, c.blame(field))
+	files, err := c.configFiles(ctx, c.vmi, secret, c.blame(field))
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +133,7 @@ func (c cloudInit) fromSecret(ctx context.Context, field, secret string, names .
 			}
 		}
 	}
-	return nil, c.fault(field, fmt.Sprintf("Secret %q has no key %s", secret, strings.Join(names, " or ")), "add the key", domain.ErrInvalid)
+	return nil, c.fault(field, fmt.Sprintf("Secret %q has no key %s", secret.name, strings.Join(names, " or ")), "add the key", domain.ErrInvalid)
 }
 
 // publicKeys returns the SSH keys of spec.accessCredentials that reach the guest by the given
@@ -137,7 +145,7 @@ func (c cloudInit) publicKeys(ctx context.Context, thisWay func(*v1.SSHPublicKey
 			continue
 		}
 		name := a.SSHPublicKey.Source.Secret.SecretName
-		files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: name}, func(reason, remedy string, err error) error {
+		files, err := c.configFiles(ctx, c.vmi, objectRef{name: name, volume: name + credentialsVolume}, func(reason, remedy string, err error) error {
 			return &convert.Error{
 				Object: objectName(c.vmi), Field: fmt.Sprintf("spec.accessCredentials[%d].sshPublicKey.source.secret.secretName", i),
 				Reason: reason, Remedy: remedy, Err: err,

@@ -5,6 +5,7 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (w generated) configMap(ctx context.Context, v volume) (convert.DiskSource,
 	const field = "configMap"
 	return v.seeded(field, func() (string, []seed, error) {
 		c := v.ConfigMap
-		files, err := w.configFiles(ctx, v.vmi.Namespace, objectRef{c.Name, true, isSet(c.Optional)}, v.blame(field+".name"))
+		files, err := w.configFiles(ctx, v.vmi, objectRef{name: c.Name, configMap: true, optional: isSet(c.Optional)}, v.blame(field+".name"))
 		return cmp.Or(c.VolumeLabel, configLabel), files, err
 	})
 }
@@ -38,7 +39,7 @@ func (w generated) secret(ctx context.Context, v volume) (convert.DiskSource, er
 	const field = "secret"
 	return v.seeded(field, func() (string, []seed, error) {
 		s := v.Secret
-		files, err := w.configFiles(ctx, v.vmi.Namespace, objectRef{s.SecretName, false, isSet(s.Optional)}, v.blame(field+".secretName"))
+		files, err := w.configFiles(ctx, v.vmi, objectRef{name: s.SecretName, optional: isSet(s.Optional), volume: v.Name}, v.blame(field+".secretName"))
 		return cmp.Or(s.VolumeLabel, configLabel), files, err
 	})
 }
@@ -50,7 +51,7 @@ var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 func (w generated) sysprep(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "sysprep"
 	return v.seeded(field, func() (string, []seed, error) {
-		at, ref := field+".secret.name", objectRef{}
+		at, ref := field+".secret.name", objectRef{volume: v.Name}
 		switch s := v.Sysprep; {
 		case s.Secret != nil:
 			ref.name = s.Secret.Name
@@ -59,7 +60,7 @@ func (w generated) sysprep(ctx context.Context, v volume) (convert.DiskSource, e
 		default:
 			return "", nil, v.fault(field, "Required value: secret or configMap", "name a Secret or ConfigMap with the answer file", domain.ErrInvalid)
 		}
-		files, err := w.configFiles(ctx, v.vmi.Namespace, ref, v.blame(at))
+		files, err := w.configFiles(ctx, v.vmi, ref, v.blame(at))
 		if err != nil {
 			return "", nil, err
 		}
@@ -70,14 +71,29 @@ func (w generated) sysprep(ctx context.Context, v volume) (convert.DiskSource, e
 	})
 }
 
-// serviceAccount is refused: a token has to be issued for the Pod and renewed before it expires,
-// and a disk cannot be renewed.
-func (w generated) serviceAccount(_ context.Context, v volume) (convert.DiskSource, error) {
-	if !v.isDisk() {
+// serviceAccount makes a disk of the service account of the launcher Pod, as the kubelet has mounted
+// it: its token is valid for as long as that Pod is there and the API server accepts it, and is not
+// renewed on the disk.
+func (w generated) serviceAccount(ctx context.Context, v volume) (convert.DiskSource, error) {
+	const field = "serviceAccount"
+	switch {
+	case !v.isDisk():
 		return convert.DiskSource{}, nil
+	case w.Pods == nil:
+		return convert.DiskSource{}, v.fault(field, "service account tokens are not supported on this node",
+			"store a token in a Secret of type kubernetes.io/service-account-token and use a secret volume", domain.ErrUnsupported)
 	}
-	return convert.DiskSource{}, v.fault("serviceAccount", "service account tokens are not supported on this node",
-		"store a token in a Secret of type kubernetes.io/service-account-token and use a secret volume", domain.ErrUnsupported)
+	return v.seeded(field, func() (string, []seed, error) {
+		data, err := w.Pods.ServiceAccount(ctx, v.vmi)
+		if err != nil {
+			return "", nil, v.fault(field+".serviceAccountName", "cannot read the token of the launcher Pod", "create the ServiceAccount", err)
+		}
+		var files []seed
+		for _, name := range slices.Sorted(maps.Keys(data)) {
+			files = append(files, seed{name, data[name]})
+		}
+		return configLabel, files, nil
+	})
 }
 
 // downwardMetrics is refused: nothing on this node writes them.

@@ -246,7 +246,7 @@ func TestWorkspace_SecretThatAgentsMayNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.Prepare(t.Context(), guest("uid-1", volumeOf(source)), kvmHost)
-			domainfixture.Says(t, err, "ns/guest", `agents may not read Secret "s"`, "bind ClusterRole virtloom-node-secrets to them in namespace ns")
+			domainfixture.Says(t, err, "ns/guest", `agents may not read Secret "s"`, "by a Role in namespace ns")
 			if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "request") {
 				t.Errorf("%v", err)
 			}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -25,11 +26,12 @@ import (
 
 // launcher is the Pod of a guest: a directory as its file system.
 type launcher struct {
-	root   string
-	kernel string   // directory of its kernel image
-	given  []string // names of files that are the hypervisor's
-	owned  int      // calls of OwnDevices
-	err    error
+	root    string
+	kernel  string                       // directory of its kernel image
+	secrets map[string]map[string][]byte // files by volume and name
+	given   []string                     // names of files that are the hypervisor's
+	owned   int                          // calls of OwnDevices
+	err     error
 }
 
 func (l *launcher) Folder(_ context.Context, _ *v1.VirtualMachineInstance, dir string) (*os.File, error) {
@@ -52,6 +54,18 @@ func (l *launcher) Folder(_ context.Context, _ *v1.VirtualMachineInstance, dir s
 
 func (l *launcher) Kernel(_ context.Context, _ *v1.VirtualMachineInstance, file string) (*os.File, error) {
 	return os.Open(filepath.Join(l.kernel, file))
+}
+
+func (l *launcher) Secret(_ context.Context, _ *v1.VirtualMachineInstance, volume string) (map[string][]byte, error) {
+	data, ok := l.secrets[volume]
+	if !ok {
+		return nil, fmt.Errorf("no volume %q: %w", volume, domain.ErrNotReady)
+	}
+	return data, nil
+}
+
+func (l *launcher) ServiceAccount(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string][]byte, error) {
+	return l.Secret(ctx, vmi, "kube-api-access")
 }
 
 func (l *launcher) Give(f *os.File) error {
@@ -139,6 +153,68 @@ func TestPods_FilesOfGuest(t *testing.T) {
 	}
 	if err := errors.Join(w.Clear(t.Context(), vmi.UID), w.Clear(t.Context(), vmi.UID)); err != nil {
 		t.Errorf("the guest's Pod is gone: %v", err)
+	}
+}
+
+// TestPods_Secrets: they are read where the kubelet has put them for the Pod, by the name of KubeVirt's
+// volume there, and nowhere else.
+func TestPods_Secrets(t *testing.T) {
+	secret := func(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+	acpi := volumeOf(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "tables"}})
+	for name, tt := range map[string]struct {
+		volume  v1.Volume
+		secrets map[string]map[string]string // by volume of the Pod
+		want    map[string]string
+	}{
+		"disk": {volumeOf(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}),
+			map[string]map[string]string{"conf": {"word": "swordfish"}}, map[string]string{"word": "swordfish"}},
+		"optional": {volumeOf(v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", Optional: yes()}}),
+			map[string]map[string]string{"conf": {}}, map[string]string{}},
+		"answers": {volumeOf(v1.VolumeSource{Sysprep: &v1.SysprepSource{Secret: secret("s")}}),
+			map[string]map[string]string{"conf": {"unattend.xml": "<x/>"}}, map[string]string{"unattend.xml": "<x/>"}},
+		"token": {volumeOf(v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "sa"}}),
+			map[string]map[string]string{"kube-api-access": {"token": "eyJ", "namespace": "ns"}}, map[string]string{"token": "eyJ", "namespace": "ns"}},
+		"cloud-init": {volumeOf(v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: secret("u"), NetworkDataSecretRef: secret("n")}}),
+			map[string]map[string]string{"conf-udata": {"userdata": "#!/bin/sh"}, "conf-ndata": {"networkData": "version: 2"}, "keys-access-cred": {"a": "ssh-ed25519 A"}},
+			map[string]string{"user-data": "#!/bin/sh", "network-config": "version: 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, l := inLauncher(t)
+			w.Objects = forbidding{}
+			vmi := guest("uid-1", tt.volume)
+			vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
+				Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
+				PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{NoCloud: &v1.NoCloudSSHPublicKeyAccessCredentialPropagation{}},
+			}}}
+			_, err := w.Prepare(t.Context(), vmi, kvmHost)
+			domainfixture.Says(t, err, "ns/guest", "spec.", "cannot read")
+			if !errors.Is(err, domain.ErrNotReady) {
+				t.Errorf("a volume that the kubelet has not mounted: %v", err)
+			}
+			l.secrets = map[string]map[string][]byte{}
+			for volume, files := range tt.secrets {
+				l.secrets[volume] = map[string][]byte{}
+				for file, content := range files {
+					l.secrets[volume][file] = []byte(content)
+				}
+			}
+			_, files := disc(t, l.path(prepare(t, w, vmi).Disks["conf"].Path))
+			if meta, ok := files["meta-data"]; ok && !strings.Contains(meta, "ssh-ed25519 A") {
+				t.Errorf("metadata %s", meta)
+			}
+			delete(files, "meta-data")
+			if diff := cmp.Diff(tt.want, files); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	w, l := inLauncher(t)
+	w.Objects = forbidding{}
+	l.secrets = map[string]map[string][]byte{"conf": {"slic.bin": []byte("table")}}
+	vmi := guest("uid-1", acpi)
+	vmi.Spec.Domain.Firmware = &v1.Firmware{ACPI: &v1.ACPI{SlicNameRef: "conf"}}
+	if dir := prepare(t, w, vmi).SecretDirs["conf"]; contentOf(t, l.path(dir, "slic.bin")) != "table" {
+		t.Errorf("tables in %q", dir)
 	}
 }
 

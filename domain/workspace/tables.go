@@ -27,7 +27,7 @@ func (w generated) tables(ctx context.Context, v volume) (string, error) {
 	if exists(dir) {
 		return w.publishedTables(ctx, v, dir, wanted)
 	}
-	files, err := w.configFiles(ctx, v.vmi.Namespace, objectRef{name: v.Secret.SecretName}, v.blame(field))
+	files, err := w.configFiles(ctx, v.vmi, objectRef{name: v.Secret.SecretName, volume: v.Name}, v.blame(field))
 	if err != nil {
 		return "", err
 	}

@@ -86,13 +86,16 @@ func (c *Cluster) Shared(name string) (string, error) {
 // tunResource is what a launcher needs of its node's devices.
 const tunResource corev1.ResourceName = "devices.kubevirt.io/tun"
 
-// AwaitSchedulable waits until every node takes guests: the agent says so, no taint keeps Pods away, and the kubelet has the devices
-// that a launcher needs, which it forgets with each restart of its own and of the agent.
+// AwaitSchedulable waits until every node takes guests: the agent that runs there now says so, no taint keeps Pods away, and the
+// kubelet has the devices that a launcher needs, which it forgets with each restart of its own and of the agent.
 func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) error {
 	return refcluster.Await(ctx, within, "the nodes to take guests", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
 			node := &corev1.Node{}
 			if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name()}, node); err != nil {
+				return err
+			}
+			if err := c.reports(ctx, node); err != nil {
 				return err
 			}
 			tun := node.Status.Allocatable[tunResource]
@@ -103,4 +106,28 @@ func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) er
 		}
 		return nil
 	})
+}
+
+// reports verifies that the agent has sent a heartbeat since it was started. Times of Pods are in seconds.
+func (c *Cluster) reports(ctx context.Context, node *corev1.Node) error {
+	var agents corev1.PodList
+	if err := c.Client.List(ctx, &agents, client.MatchingLabels{"app": "virtloom-node"}); err != nil {
+		return err
+	}
+	beat, err := time.Parse(time.RFC3339, node.Annotations[v1.VirtHandlerHeartbeat])
+	if err != nil {
+		return fmt.Errorf("%s: its agent has not reported yet: %w", node.Name, err)
+	}
+	for i := range agents.Items {
+		p := &agents.Items[i]
+		if p.Spec.NodeName != node.Name || p.DeletionTimestamp != nil {
+			continue
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if s.State.Running == nil || beat.Before(s.State.Running.StartedAt.Time) {
+				return fmt.Errorf("%s: its agent is %+v, and reported at %v", node.Name, s.State, beat)
+			}
+		}
+	}
+	return nil
 }

@@ -191,8 +191,8 @@ func (n *KubeletNode) HostPath(p string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", n.Pid()), filepath.Clean(p))
 }
 
-// Stop kills everything that runs on the node, as when a machine loses its power, and removes its files but for the logs. It
-// returns when all of it is gone; that the node has been stopped already is no error. The Kubernetes Node stays.
+// Stop turns the node off for good and removes its files but for the logs. That the node has been stopped already is no error.
+// The Kubernetes Node stays.
 func (n *KubeletNode) Stop(ctx context.Context) error {
 	n.fabric.mu.Lock()
 	current := n.fabric.kubelets[n.name] == n
@@ -200,6 +200,14 @@ func (n *KubeletNode) Stop(ctx context.Context) error {
 	if !current {
 		return nil
 	}
+	err := errors.Join(n.PowerOff(ctx), os.RemoveAll(n.dir))
+	n.leave()
+	return err
+}
+
+// PowerOff kills everything that runs on the node, as when a machine loses its power, and returns when all of it is gone. Its
+// files stay. That the node is off is no error.
+func (n *KubeletNode) PowerOff(ctx context.Context) error {
 	var errs []error
 	if n.first != nil {
 		errs = append(errs, n.end(ctx), n.detachLoops(ctx),
@@ -208,10 +216,22 @@ func (n *KubeletNode) Stop(ctx context.Context) error {
 	if n.cgroups.name != "" {
 		errs = append(errs, n.cgroups.remove(ctx))
 	}
-	errs = append(errs, os.RemoveAll(n.dir))
-	n.leave()
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("stop node %s: %w", n.name, err)
+		return fmt.Errorf("turn off node %s: %w", n.name, err)
+	}
+	n.first = nil
+	return nil
+}
+
+// PowerOn starts a node that was turned off, with its files and its address, and returns when its Node is Ready.
+func (n *KubeletNode) PowerOn(ctx context.Context) error {
+	if n.first != nil {
+		return fmt.Errorf("turn on node %s: it runs", n.name)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
+	defer cancel()
+	if err := n.start(ctx); err != nil {
+		return fmt.Errorf("turn on node %s: %w", n.name, err)
 	}
 	return nil
 }

@@ -70,6 +70,31 @@ func (c cluster) losesNode(t *testing.T) {
 	}
 }
 
+// losesPower turns the node off and on: its processes and Pods end, its files stay.
+func (c cluster) losesPower(t *testing.T) {
+	const note = "/var/lib/virtloom/note"
+	if out, err := c.two.Command(t.Context(), "sh", "-c", "echo kept >"+note).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	before := c.two.Address()
+	if err := errors.Join(c.two.PowerOff(t.Context()), c.two.PowerOff(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.two.PowerOn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.two.PowerOn(t.Context()); err == nil {
+		t.Error("it was turned on twice")
+	}
+	if out, err := c.two.Command(t.Context(), "cat", note).Output(); err != nil || string(out) != "kept\n" || c.two.Address() != before {
+		t.Errorf("the file has %q, %v; its address is %s", out, err, c.two.Address())
+	}
+	create(t, c, serving("after", "two"))
+	if got := c.in(t, "one", "wget -qO- http://"+c.address(t, "after")+":8080/"); got != "after" {
+		t.Errorf("a Pod says %q", got)
+	}
+}
+
 // comesBack is last, as the Pods of the node are gone then.
 func (c cluster) comesBack(t *testing.T) {
 	if err := c.two.Stop(t.Context()); err != nil {

@@ -111,6 +111,7 @@ func TestKubelet(t *testing.T) {
 	t.Run("survives its containerd", c.survivesContainerd)
 	t.Run("survives its kubelet", c.survivesKubelet)
 	t.Run("loses its node when the cable is pulled", c.losesNode)
+	t.Run("loses its power", c.losesPower)
 	t.Run("comes back under its name", c.comesBack)
 }
 

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -26,8 +25,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
 // account begins the user names of service accounts.
@@ -67,7 +64,7 @@ func (w *world) testRights(t *testing.T) {
 		"virtloom-system:virtloom-controller create pods", "virtloom-system:virtloom-controller patch virtualmachineinstances",
 		"virtloom-system:virtloom-controller create persistentvolumeclaims", "virtloom-system:virtloom-controller create virtualmachineinstancemigrations",
 		"virtloom-system:virtloom-controller patch virtualmachineinstancemigrations/status", "virtloom-system:virtloom-controller create events",
-		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes", "virtloom-node:virtloom-node get secrets",
+		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes",
 		"virtloom-node:virtloom-node get configmaps", "virtloom-node:virtloom-node get persistentvolumes",
 		"virtloom-system:virtloom-controller create tokenreviews", "virtloom-system:virtloom-controller create subjectaccessreviews",
 		"virtloom-system:virtloom-controller update secrets", "virtloom-system:virtloom-controller patch mutatingwebhookconfigurations",
@@ -208,12 +205,6 @@ func (w *world) cluster(t *testing.T) {
 	for _, o := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kv.Namespace}}, kv, policy,
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "kubernetes.io/no-provisioner"}, volume, claim,
-		&corev1.Secret{ObjectMeta: named("user-data"), Data: map[string][]byte{"userdata": []byte("#cloud-config\n")}},
-		&rbacv1.RoleBinding{
-			ObjectMeta: named("virtloom-node-secrets"),
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "virtloom-node-secrets"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: rbac.NodeNamespace, Name: "virtloom-node"}},
-		},
 		&corev1.ConfigMap{ObjectMeta: named("files"), Data: map[string]string{"a": "b"}},
 	} {
 		must(t, w.Create(t.Context(), o))
@@ -269,7 +260,7 @@ func (w *world) testVolumes(t *testing.T) {
 	vmi := guest("volumes")
 	plug(vmi, "disk", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}})
-	plug(vmi, "user-data", v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "user-data"}}})
+	plug(vmi, "user-data", v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\n"}})
 	plug(vmi, "files", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "files"}}})
 	must(t, w.Create(t.Context(), vmi))
 	w.phase(t, vmi, v1.Running)

@@ -14,7 +14,6 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -111,31 +110,18 @@ func labelsOfARealNode(t *testing.T) map[string]string {
 // testRoles asks the authorizer. A right is verb, group/resource or group/resource/subresource, and
 // namespace/name where it matters.
 func (w *world) testRoles(t *testing.T) {
-	const secretive = "secretive" // where agents may read Secrets
-	must(t, w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: secretive}}))
-	must(t, w.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: secretive, Name: "virtloom-node-secrets"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "virtloom-node-secrets"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: rbac.NodesGroup},
-			{Kind: rbacv1.ServiceAccountKind, Namespace: rbac.NodeNamespace, Name: "virtloom-node"}},
-	}))
-	await(t, "the binding to be in force", func() bool {
-		c, err := kubernetes.NewForConfig(w.agents[nodeA])
-		must(t, err)
-		return mayDo(t.Context(), t, c, attributesOf(t, "get /secrets "+secretive+"/user-data")[0])
-	})
 	identities := map[string]*rest.Config{"agent": w.agents[nodeA], "agent's Pod": w.agents[podOnA], "controller": w.Config(rig.UserController)}
 	agent := map[bool][]string{
 		true: {
 			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "list kubevirt.io/kubevirts", "get,patch /nodes",
-			"get /configmaps", "get /secrets " + secretive + "/user-data", "get /persistentvolumeclaims", "get /persistentvolumes", "create,patch events.k8s.io/events",
+			"get /configmaps", "get /persistentvolumeclaims", "get /persistentvolumes", "create,patch events.k8s.io/events",
 			"get,list,watch /pods", "create,get certificates.k8s.io/certificatesigningrequests",
 		},
 		false: {
 			"create,update,delete,deletecollection kubevirt.io/virtualmachineinstances", "patch,update kubevirt.io/virtualmachineinstances/status",
 			"get,list,patch kubevirt.io/virtualmachineinstancemigrations", "patch,update kubevirt.io/kubevirts",
 			"list,watch,create,update,delete /nodes", "patch,update /nodes/status", "create,patch,update,delete /pods", "create /pods/exec",
-			"get,list,watch,create,patch,update,delete /secrets", "list,watch,create,patch,update,delete /secrets " + secretive + "/", "list,watch,create,patch,update /configmaps", "list,patch /persistentvolumeclaims",
+			"get,list,watch,create,patch,update,delete /secrets", "list,watch,create,patch,update /configmaps", "list,patch /persistentvolumeclaims",
 			"list,patch,create /persistentvolumes", "list /namespaces", "create /serviceaccounts/token",
 			"list,watch,patch,update,delete certificates.k8s.io/certificatesigningrequests", "update certificates.k8s.io/certificatesigningrequests/approval",
 			"approve,sign certificates.k8s.io/signers /virtloom.dev/node-agent", "get /secrets virtloom-system/virtloom-node-authority", "update,patch /configmaps virtloom-node/virtloom-node-authorities", "get,create,update coordination.k8s.io/leases",

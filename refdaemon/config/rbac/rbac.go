@@ -45,8 +45,8 @@
 //
 // # Which Secrets an agent may read
 //
-// None, unless the ClusterRole virtloom-node-secrets, which comes without a binding, is bound to the agents in a namespace:
-// for VMIs whose cloud-init data, answer files or disks are Secrets that no kubelet mounts for the agent.
+// None. Cloud-init data, keys, answer files, ACPI tables and disks of Secrets are read from the volumes that the kubelet has
+// mounted for the launcher Pod.
 //
 // # What an agent may write
 //
@@ -98,7 +98,7 @@ var files embed.FS
 
 // order puts referenced objects first.
 var order = []string{
-	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "authority.yaml", "secrets.yaml", "node-policy.yaml",
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "authority.yaml", "node-policy.yaml",
 	"controller-policy.yaml", "guest-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 

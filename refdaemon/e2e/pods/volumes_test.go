@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -37,7 +36,7 @@ const (
 )
 
 // TestVolumes_AtStart: a guest sees a claim of file system and one of block mode, a folder that all nodes share, an empty disk, an
-// ephemeral one over a claim, and the files of a ConfigMap, a Secret and the downward API; status.volumeStatus has them all; its
+// ephemeral one over a claim, and the files of a ConfigMap, a Secret, the downward API and a service account, and cloud-init data of a Secret; status.volumeStatus has them all; its
 // container may open no device but the usual ones and that of the claim. Another guest, in a namespace that allows it, sees a file of its
 // node.
 func TestVolumes_AtStart(t *testing.T) {
@@ -61,6 +60,8 @@ func TestVolumes_AtStart(t *testing.T) {
 		addDisk(vmi, "secrets", v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secrets", VolumeLabel: "password"}})
 		addDisk(vmi, "downward", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{VolumeLabel: "downward", Fields: []corev1.DownwardAPIVolumeFile{
 			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}})
+		addDisk(vmi, "account", v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "default"}})
+		vmi.Spec.Volumes[1].CloudInitNoCloud = &v1.CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "user-data"}}
 	}), onHostDisk(t, c))
 	s, host := guests[0], guests[1]
 	for _, line := range []string{
@@ -68,6 +69,7 @@ func TestVolumes_AtStart(t *testing.T) {
 		fmt.Sprintf("size=%d text=virtloom-together", grownSize), fmt.Sprintf("size=%d text=virtloom-base", ephemeralSize),
 		fmt.Sprintf("size=%d text=virtloom guest-disk 1", diskSize), fmt.Sprintf("size=%d", emptySize),
 		"label=settings colour=blue", "label=password word=swordfish", "label=downward labels=",
+		"label=cfgdata ca.crt=-----BEGIN CERTIFICATE----- namespace=" + namespace + " token=ey", "user-data=#of a secret",
 	} {
 		s.says(line)
 	}
@@ -85,13 +87,8 @@ func sources(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: namespace} }
 	for _, o := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: meta("settings"), Data: map[string]string{"colour": "blue"}},
-		&rbacv1.RoleBinding{ObjectMeta: meta("virtloom-node-secrets"),
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "virtloom-node-secrets"},
-			Subjects: []rbacv1.Subject{
-				{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "virtloom:nodes"},
-				{Kind: rbacv1.ServiceAccountKind, Name: "virtloom-node", Namespace: "virtloom-node"},
-			}},
 		&corev1.Secret{ObjectMeta: meta("secrets"), StringData: map[string]string{"word": "swordfish"}},
+		&corev1.Secret{ObjectMeta: meta("user-data"), StringData: map[string]string{"userData": "#of a secret"}},
 	} {
 		must(t, c.Client.Create(t.Context(), o))
 		t.Cleanup(func() { must(t, c.Client.Delete(context.Background(), o)) })
@@ -101,15 +98,7 @@ func sources(t *testing.T) {
 // onHostDisk returns a VMI with a file of its node, in a namespace of Pod Security level privileged, and sets the feature gate.
 func onHostDisk(t *testing.T, c *realcluster.Cluster) *v1.VirtualMachineInstance {
 	t.Helper()
-	gates := func(gates ...string) {
-		kv := &v1.KubeVirt{}
-		must(t, c.Client.Get(context.Background(), client.ObjectKey{Namespace: "kubevirt", Name: "kubevirt"}, kv))
-		was := kv.DeepCopy()
-		kv.Spec.Configuration.DeveloperConfiguration.FeatureGates = gates
-		must(t, c.Client.Patch(context.Background(), kv, client.MergeFrom(was)))
-	}
-	gates("HostDisk")
-	t.Cleanup(func() { gates() })
+	gates(t, "HostDisk")
 	privileged := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "privileged", Labels: map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged"}}}
 	must(t, c.Client.Create(t.Context(), privileged))
