@@ -194,7 +194,7 @@ func offerable(l Lease, e Event) string {
 	case e.Node == "":
 		return "no node is named"
 	case l.Target != "":
-		return "the guest may have arrived at the target"
+		return "the VMI may have arrived at the target"
 	}
 	return ""
 }
@@ -212,11 +212,11 @@ func movable(l Lease, e Event) string {
 	case e.Node == "":
 		return "no node is named"
 	case e.Node == l.Holder:
-		return "the target is the node that runs the guest"
+		return "the target is the node that runs the VMI"
 	case e.Tag == "":
 		return "the migration is not named"
 	case starts:
-		return "the guest has not been reported started"
+		return "the domain has not been reported started"
 	}
 	return ""
 }
@@ -237,7 +237,7 @@ func abortable(l Lease, e Event) string {
 
 func stalled(l Lease, _ Event) string {
 	if !l.Stalled {
-		return "the holder has not lost track of the guest"
+		return "the holder has not lost track of the VMI"
 	}
 	return ""
 }
@@ -251,7 +251,7 @@ func notStalled(l Lease, _ Event) string {
 
 func notSwitching(l Lease, _ Event) string {
 	if l.Switching() {
-		return "the guest may be at the target"
+		return "the VMI may be at the target"
 	}
 	return ""
 }
@@ -261,14 +261,14 @@ func suspicious(l Lease, e Event) string {
 	case e.Node != l.Holder:
 		return "the node is not the holder"
 	case l.Stalled:
-		return "the holder does not run the guest; the target's word is awaited"
+		return "the holder does not run the VMI; the answer of the target is awaited"
 	}
 	return ""
 }
 
 func holderMeant(l Lease, e Event) string {
 	if e.Node != l.Holder {
-		return "the node is not the silent holder"
+		return "the node is not the unresponsive holder"
 	}
 	return evident(e)
 }
@@ -278,7 +278,7 @@ func targetMeant(l Lease, e Event) string {
 	case e.Node != l.Target || e.Node == "":
 		return "the node is not the target"
 	case l.State == Moving && !l.Stalled:
-		return "the holder still moves the guest"
+		return "the holder still migrates the VMI"
 	}
 	return evident(e)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domainctrl is the node half of the control plane as a controller: it converges
+// Package domainctrl is the controller of a node agent: it converges
 // the domains of one node to the VirtualMachineInstances (VMIs) assigned to it, and
 // reports their status.
 //

@@ -87,7 +87,7 @@ func (d pause) settle() {
 // resume resumes the domain and checks the result in the next pass.
 func (d pause) resume(why string) {
 	d.apply(domain.Resume, why)
-	d.syncTime("the guest was paused")
+	d.syncTime("the domain was paused")
 	d.requeueAfter(time.Second)
 }
 

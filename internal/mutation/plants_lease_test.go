@@ -43,7 +43,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "holder suspected after it has stalled", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Invariants$",
-		Old: "case l.Stalled:\n\t\treturn \"the holder does not run the guest; the target's word is awaited\"\n", New: "",
+		Old: "case l.Stalled:\n\t\treturn \"the holder does not run the VMI; the answer of the target is awaited\"\n", New: "",
 	},
 	{
 		Name: "a silence shorter than the fence allows", File: "handoff/table.go", Package: "handoff", Run: "^TestSuspect_MinimumWait$",

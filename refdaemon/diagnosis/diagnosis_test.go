@@ -173,7 +173,7 @@ var diagnoses = map[string]struct {
 	"a node at rest": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a"), nodeObject("b")) },
 		[2]string{"node", "a"}, nil, []string{"Node          a, ready", "(30s ago)", "Schedulable   yes", "Guests        1 Running", "Findings      none"}},
 	"a silent node": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a", silent)) },
-		[2]string{"node", "a"}, []diagnose.FindingKind{diagnose.NodeSilent, diagnose.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "guest ns/web: "}},
+		[2]string{"node", "a"}, []diagnose.FindingKind{diagnose.NodeSilent, diagnose.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "VMI ns/web: "}},
 	"a node without an agent": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Annotations, n.Labels = nil, nil })}
 	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NoAgent}, []string{"Heartbeat     none", "by its label", "Guests        none"}},
@@ -224,7 +224,7 @@ var diagnoses = map[string]struct {
 		lost := guest(t, "lost")[:1]
 		pod := guest(t, "orphan")[1]
 		return append(append(lost, pod), nodeObject("a"))
-	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnose.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnose.LauncherMissing, diagnosis.PodOfNobody}, []string{"VMI ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
 	"a node that guests leave": {func(t *testing.T) []client.Object {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {

@@ -143,7 +143,7 @@ func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 
 // unfit adds findings about what the node lacks, and reports whether there are any.
 func (n *Node) unfit(node *corev1.Node) bool {
-	const why = "guests would fail there, so the agent has none placed on the node"
+	const why = "VMIs would fail there, so the agent has none placed on the node"
 	problems, err := nodectrl.ProblemsOf(node)
 	if err != nil {
 		n.find(NodeUnfit, "what its agent reports to be missing cannot be read: "+err.Error(), why, "check the agent's log")
@@ -254,7 +254,7 @@ func (c *Cluster) amiss(ctx context.Context, n *Node, guest types.NamespacedName
 	}
 	for _, f := range d.Findings {
 		if amiss[f.Kind] {
-			f.What = "guest " + guest.String() + ": " + f.What
+			f.What = "VMI " + guest.String() + ": " + f.What
 			n.Findings = append(n.Findings, f)
 		}
 	}

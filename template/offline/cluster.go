@@ -69,7 +69,7 @@ func NewCluster(objects ...Object) (*Cluster, error) {
 		if old, second := first[role]; second {
 			what := "is a second " + o.Kind + " in addition to"
 			if o.Kind != old.Kind {
-				what = "is one more guest beside"
+				what = "is one more VMI beside"
 			}
 			errs = append(errs, o.fault("kind", fmt.Sprintf("%s %s of %s", what, old, old.Source), "render with one at a time"))
 			continue

@@ -17,7 +17,7 @@ import (
 const outbound = 2
 
 // TestNode_DrainedOfSix: "kubectl drain" empties a node with six guests, of which no more than may do so move at once; a seventh, which
-// cannot move, keeps the drain from ending, and kubectl is told why.
+// cannot move, keeps the drain from ending, and kubectl prints why.
 func TestNode_DrainedOfSix(t *testing.T) {
 	nightly(t)
 	c := cluster(t)

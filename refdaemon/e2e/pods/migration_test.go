@@ -38,7 +38,7 @@ func TestMigration_RoundTrips(t *testing.T) {
 	s.unbroken()
 }
 
-// migrate moves the guest to the other node, where it beats then.
+// migrate migrates the VMI to the other node, where it beats then.
 func (s *scene) migrate() {
 	s.Helper()
 	m := s.begin()
