@@ -2,7 +2,11 @@
 
 package migration
 
-import "time"
+import (
+	"time"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
+)
 
 // Evaluate judges the snapshot by all checks.
 func (c Config) Evaluate(s Snapshot, now time.Time) Finding { return c.evaluate(s, now) }
@@ -10,7 +14,7 @@ func (c Config) Evaluate(s Snapshot, now time.Time) Finding { return c.evaluate(
 // Names that tests share with the code.
 const (
 	AllowBridgeMigration = allowBridgeMigration
-	ComputeContainer     = computeContainer
+	ComputeContainer     = launcherpod.Compute
 	StateLabel           = stateLabel
 	StateVolume          = stateVolume
 )

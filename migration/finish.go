@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // finish cleans up after a migration.

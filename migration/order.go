@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // Older returns an unfinished migration of the same VMI that this one must wait for, or nil.

@@ -15,8 +15,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/internal/volumeclaim"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // Attachments returns the Pods among pods that attach hotplugged volumes beside the owner, a

@@ -29,6 +29,11 @@ func Refused(err error) bool {
 // first: by its resourceVersion, or by a test of a JSON Patch.
 func LostRace(err error) bool { return apierrors.IsConflict(err) || Refused(err) }
 
+// QuotaExceeded reports whether the API server rejected an object because of a ResourceQuota, which its text alone says.
+func QuotaExceeded(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
 // nameless reports whether the details name no object. A patch is rejected before a patched
 // object exists. A webhook may omit the details, too; the API server then prefixes the message
 // with the webhook's name.

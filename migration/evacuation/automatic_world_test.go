@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

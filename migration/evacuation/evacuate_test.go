@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // evacuationCase is a VMI of a node that is drained, unless it says otherwise.

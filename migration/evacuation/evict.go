@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // Reasons of answers to a request to evict a Pod, besides those of other automatic migrations.

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 type evictionCase struct {

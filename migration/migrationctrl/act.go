@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -118,7 +117,7 @@ func (r actor) createTarget(ctx context.Context, g *gathered, _ migration.Action
 	if apierrors.IsAlreadyExists(err) {
 		return r.recognise(ctx, g, pod)
 	}
-	if exceedsQuota(err) {
+	if vmipatch.QuotaExceeded(err) {
 		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil {
@@ -144,12 +143,6 @@ func (r actor) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) erro
 	}
 	g.TargetPod = live
 	return nil
-}
-
-// exceedsQuota recognizes the rejection by a ResourceQuota, which the API server marks by its
-// text alone.
-func exceedsQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=delete

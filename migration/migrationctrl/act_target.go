@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template/render"
@@ -25,7 +26,7 @@ import (
 func (r actor) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := a.Claim.DeepCopy()
 	err := r.gate.For(g.owner).Create(ctx, claim)
-	if exceedsQuota(err) {
+	if vmipatch.QuotaExceeded(err) {
 		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {

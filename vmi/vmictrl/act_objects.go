@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -62,7 +63,7 @@ func remedy(err error) string {
 		return ""
 	case strings.Contains(err.Error(), "violates PodSecurity"):
 		return "; use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
-	case strings.Contains(err.Error(), "exceeded quota"):
+	case vmipatch.QuotaExceeded(err):
 		return "; raise the ResourceQuota or stop other VirtualMachineInstances of the namespace"
 	default:
 		return ""

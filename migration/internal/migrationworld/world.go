@@ -18,8 +18,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration/policy"
 	"github.com/virtloom/virtloom/migration/queue"
 )
