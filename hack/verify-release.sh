@@ -36,7 +36,7 @@ release() {
 # taken DIR has skopeo copy the images of a layout and of the archives beside it, which compares every digest. It is Debian's, unpacked
 # and not installed where it is missing.
 taken() {
-  local dir=$1 skopeo=$work/skopeo deb archive name tag
+  local dir=$1 skopeo=$work/skopeo count=0 deb archive name tag
   mkdir -p "$skopeo/archives/partial"
   if ! command -v skopeo >/dev/null; then
     apt-get -qq -y -o Dir::Cache::archives="$skopeo/archives" --download-only --no-install-recommends install skopeo ||
@@ -44,6 +44,7 @@ taken() {
     for deb in "$skopeo"/archives/*.deb; do dpkg-deb -x "$deb" "$skopeo"; done
   fi
   copy() {
+    count=$((count + 1))
     rm -rf "$skopeo/copy"
     PATH=$PATH:$skopeo/usr/bin LD_LIBRARY_PATH=$skopeo/usr/lib/$(uname -m)-linux-gnu skopeo --insecure-policy copy --quiet "$1" "dir:$skopeo/copy" ||
       die "skopeo does not take $1"
@@ -53,9 +54,11 @@ taken() {
       copy "docker-archive:$archive:$tag"
     done
   done
-  for name in $(grep -oE '"org.opencontainers.image.ref.name":"[^"]+' "$dir/oci/index.json" | cut -d '"' -f 4); do
+  for name in $(grep -oE '"org.opencontainers.image.ref.name": *"[^"]+' "$dir/oci/index.json" | cut -d '"' -f 4); do
     copy "oci:$dir/oci:$name"
   done
+  # Three images, and those of the guest, in archives; three in the layout.
+  [ "$count" -ge 9 ] || die "skopeo has found $count images only"
 }
 
 main "$@"
