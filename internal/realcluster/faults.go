@@ -69,7 +69,7 @@ func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container stri
 		if _, err := strconv.Atoi(pid); err != nil {
 			continue // the heading
 		}
-		// It may have ended meanwhile; one that nobody has waited for has no memory.
+		// It may have ended meanwhile; a zombie has no memory.
 		if said, _ := n.Command(ctx, "cat", "/proc/"+pid+"/status", "/proc/"+pid+"/smaps_rollup").Output(); len(said) > 0 {
 			all = append(all, string(said))
 		}
