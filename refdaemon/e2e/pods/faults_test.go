@@ -25,8 +25,8 @@ func TestLauncher_QEMUKilled(t *testing.T) {
 	s.awaitFailed("GuestCrashed")
 }
 
-// TestLauncher_Hangs: a launcher that does not answer is told in the VMI's status, while its guest runs on and other guests of the node start
-// and end. When it answers again, that is told as well.
+// TestLauncher_Hangs: the VMI's status says that its launcher does not answer, while its guest runs on and other guests of the node start and
+// end. It does not say so any more when the launcher answers again.
 func TestLauncher_Hangs(t *testing.T) {
 	s := boot(t, newGuest("hangs"))
 	_, rest := s.processes()
@@ -49,7 +49,7 @@ func TestLauncher_Hangs(t *testing.T) {
 func (s *scene) awaitUnresponsive(want bool) {
 	s.Helper()
 	from := time.Now()
-	defer func() { s.Logf("told after %v: %t", time.Since(from), want) }()
+	defer func() { s.Logf("known after %v: %t", time.Since(from), want) }()
 	s.awaitStatus(fmt.Sprintf("the status to say that the launcher does not answer: %t", want), func(vmi *v1.VirtualMachineInstance) error {
 		got := slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
 			return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == status.ReasonUnresponsive

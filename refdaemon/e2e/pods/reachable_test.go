@@ -79,7 +79,7 @@ func (s *scene) isHere(answer string) error {
 	return nil
 }
 
-// newAskers creates a tenant's Pod on each node, of Pod Security level restricted, that can be told to ask others.
+// newAskers creates a tenant's Pod on each node, of Pod Security level restricted, in which kubectl can ask others.
 func newAskers(t *testing.T) []*corev1.Pod {
 	t.Helper()
 	c := cluster(t)

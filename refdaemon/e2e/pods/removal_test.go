@@ -85,8 +85,7 @@ func on(node string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// uninstall deletes virtloom as the documentation says, and waits until the API has nothing of it. Kubernetes waits for minutes before it
-// looks again at a namespace in which Pods may take minutes to end, so all but "make nightly" delete the daemons before.
+// uninstall deletes virtloom as the documentation says, and checks that the API has nothing of it then.
 func uninstall(t *testing.T) {
 	t.Helper()
 	objects, err := config.Manifests()
@@ -103,13 +102,6 @@ func uninstall(t *testing.T) {
 		}
 		return nil
 	}))
-	if !*full {
-		for _, what := range [][]string{{"virtloom-node", "daemonset/virtloom-node"}, {"virtloom-system", "deployment/virtloom-controller"}} {
-			if out, err := kubectl("-n", what[0], "delete", what[1], "--cascade=foreground"); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		}
-	}
 	cmd := shared.cluster.Rig.Kubectl(t.Context(), "delete", "--ignore-not-found", "-f", "-")
 	cmd.Stdin = &manifests
 	if out, err := cmd.CombinedOutput(); err != nil {
