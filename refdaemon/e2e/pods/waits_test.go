@@ -43,10 +43,10 @@ func TestExplain_Waits(t *testing.T) {
 			vmi.Spec.Volumes[0].ContainerDisk = &v1.ContainerDiskSource{Image: "virtloom.test/nowhere:1"}
 		}, []string{"virtloom.test/nowhere:1", "remedy"}},
 		"claim missing":   {func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "data", onClaim("nowhere", false)) }, []string{"nowhere", "remedy"}},
-		"claim not bound": {func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "data", onClaim("unbound", false)) }, []string{"unbound", "remedy"}},
+		"claim not bound": {func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "data", onClaim("unbound", false)) }, []string{"unbound", "create a PersistentVolume"}},
 		"disk of the node full": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name()}
-		}, []string{corev1.TaintNodeDiskPressure, "remedy"}},
+		}, []string{corev1.TaintNodeDiskPressure, "free disk space"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s := create(t, newGuest("waits", tt.vmi))
