@@ -65,12 +65,12 @@ func TestExplain_Waits(t *testing.T) {
 	}
 }
 
-// fill makes a kubelet find that its disk is full: its threshold for that becomes the whole disk, and nothing is evicted for an hour.
+// fill makes a kubelet find that its disk is full: its threshold for that becomes nearly the whole disk, and nothing is evicted for an hour.
 func fill(t *testing.T, config string, restart func()) {
 	t.Helper()
 	before, err := os.ReadFile(config)
 	must(t, err)
-	must(t, os.WriteFile(config, append(before, "evictionSoft: {nodefs.available: 100%}\nevictionSoftGracePeriod: {nodefs.available: 1h}\n"...), 0o600))
+	must(t, os.WriteFile(config, append(before, "evictionSoft: {nodefs.available: 99.99%}\nevictionSoftGracePeriod: {nodefs.available: 1h}\n"...), 0o600))
 	t.Cleanup(func() {
 		must(t, os.WriteFile(config, before, 0o600))
 		restart()
