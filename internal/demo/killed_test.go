@@ -59,12 +59,13 @@ func killed(t *testing.T, program string, after time.Duration, signal syscall.Si
 	if err := demo.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- demo.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		t.Logf("the demo has ended: %v", demo.Wait())
+		close(ended)
+	}()
 	select {
-	case err := <-ended:
-		t.Logf("the demo was over: %v", err)
-		ended <- err
+	case <-ended:
 	case <-time.After(after):
 	}
 	rigs, err := filepath.Glob(filepath.Join(dir, "virtloom-rig-*"))
