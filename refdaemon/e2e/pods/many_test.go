@@ -17,7 +17,7 @@ import (
 const outbound = 2
 
 // TestNode_DrainedOfSix: "kubectl drain" empties a node with six guests, of which no more than may do so move at once; a seventh, which
-// cannot move, keeps the drain from ending, and kubectl is told why.
+// cannot move, keeps the drain from ending, and kubectl prints why.
 func TestNode_DrainedOfSix(t *testing.T) {
 	nightly(t)
 	c := cluster(t)
@@ -34,7 +34,7 @@ func TestNode_DrainedOfSix(t *testing.T) {
 	t.Cleanup(func() { uncordon(t, from) })
 	drain := func(timeout string) (string, error) {
 		out, err := kubectl("drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+timeout)
-		return string(out), err
+		return out, err
 	}
 	out, err := drain("150s")
 	if err == nil || !strings.Contains(out, "VMI stuck is configured with an eviction strategy but is not live-migratable") {
