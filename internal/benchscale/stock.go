@@ -99,7 +99,7 @@ func (b *bench) startStock(ctx context.Context) (*stockController, error) {
 	return &stockController{Program: p, rig: b.rig}, leads(ctx, p, "https://127.0.0.1:"+ports[0]+"/leader")
 }
 
-// servingPair stores a certificate and its key, and returns their paths. Nobody checks who issued it.
+// servingPair stores a certificate and its key, and returns their paths. No client checks who issued it.
 func (b *bench) servingPair() (cert, key string, err error) {
 	pair := b.rig.Config(userStock).TLSClientConfig
 	cert, key = filepath.Join(b.rig.Dir(), "stock.crt"), filepath.Join(b.rig.Dir(), "stock.key")

@@ -58,8 +58,8 @@ type Reconciler struct {
 	Workers int
 	// Config is passed to vm.Decide, with the settings of the cluster's KubeVirt object if there is one.
 	Config vm.Config
-	// Beside, if set, reports whether a controller of VMIs in the same process has a backlog (its method Busy). Writes that
-	// only tell, and can wait for other VMs, wait for those too.
+	// Beside, if set, reports whether a controller of VMIs in the same process has a backlog (its method Busy). A status
+	// that can wait for other VMs waits for those too.
 	Beside func() bool
 
 	// observes is true if only Plan is used, and nothing is written.
@@ -167,15 +167,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 func (r *Reconciler) step(ctx context.Context, g *gathered) (vm.Plan, error) {
 	plan := vm.Decide(g.Snapshot, r.Clock.Now())
 	err := actor{r}.act(ctx, g, plan)
-	next := g.Snapshot
+	next, failed := g.Snapshot, g.Failure != nil
 	switch {
-	case g.Failure != nil:
-		return vm.Decide(next, r.Clock.Now()), err
+	case failed:
 	case g.created != nil:
 		next.VM, next.VMI = plan.VM, g.created
 		next.Pending = append(next.Pending, vm.Write{Verb: vm.CreateVMI, Name: g.created.Name})
-		plan.VM = vm.Decide(next, r.Clock.Now()).VM
+	default:
+		return plan, err
 	}
+	again := vm.Decide(next, r.Clock.Now())
+	if failed {
+		return again, err
+	}
+	plan.VM = again.VM
 	return plan, err
 }
 

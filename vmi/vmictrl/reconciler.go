@@ -120,7 +120,7 @@ type Reconciler struct {
 	// releases a VMI that was lost with its node.
 	Fencer handoff.Fencer
 	// Beside, if set, reports whether a controller of VMs in the same process has a backlog (its method Busy). Writes that
-	// only tell, and can wait for other VMIs, wait for those too.
+	// can wait for other VMIs wait for those too.
 	Beside func() bool
 
 	// limiter is the back-off of failed passes.
