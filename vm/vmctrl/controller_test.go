@@ -40,6 +40,7 @@ func TestController(t *testing.T) {
 		"the answer to a start revision is lost":                ambiguous(http.MethodPost, "/controllerrevisions"),
 		"the answer to a status is lost":                        ambiguous(http.MethodPatch, "/status"),
 		"a start costs four writes":                             startWrites,
+		"a status is stored while the VMI is not in the cache":  startUnseen,
 		"others wait: only Running is told at once":             startBehindOthers,
 		"others wait: what is told late is told":                startToldLate,
 		"others wait: another replica sees the VMI run":         runsElsewhere,

@@ -25,7 +25,7 @@ var beforeStart = []v1.VirtualMachinePrintableStatus{"", v1.VirtualMachineStatus
 // that is all of it, for backlog.Patience at most. Otherwise it is conditions that are no news, until they have settled.
 func (r actor) deferStatus(g *gathered, plan vm.Plan) (after time.Duration, yes bool) {
 	was, want := &g.VM.Status, &plan.VM.Status
-	if len(plan.Events) > 0 || g.VM.DeletionTimestamp != nil || !onlyStarts(was, want) {
+	if len(plan.Events) > 0 || g.VM.DeletionTimestamp != nil || !onlyStarts(g, was, want) {
 		return 0, false
 	}
 	now := r.Clock.Now()
@@ -44,9 +44,10 @@ func (r actor) deferStatus(g *gathered, plan vm.Plan) (after time.Duration, yes 
 	return after, true
 }
 
-// onlyStarts reports whether two statuses differ, and only in what follows from a VMI that starts.
-func onlyStarts(was, want *v1.VirtualMachineStatus) bool {
-	if want.PrintableStatus != v1.VirtualMachineStatusStarting || !want.Created || want.Ready || !slices.Contains(beforeStart, was.PrintableStatus) {
+// onlyStarts reports whether two statuses differ, and only in what follows from a VMI that starts, whether or not the cache has it yet.
+func onlyStarts(g *gathered, was, want *v1.VirtualMachineStatus) bool {
+	created := want.Created || slices.ContainsFunc(g.Pending, func(w vm.Write) bool { return w.Verb == vm.CreateVMI })
+	if want.PrintableStatus != v1.VirtualMachineStatusStarting || !created || want.Ready || !slices.Contains(beforeStart, was.PrintableStatus) {
 		return false
 	}
 	rest := was.DeepCopy()

@@ -50,6 +50,7 @@ func TestDeferStatus(t *testing.T) {
 	first1 := func(more edit) edit {
 		return func(was, want *v1.VirtualMachineStatus) { first(was, want); more(was, want) }
 	}
+	pending := false // whether the creation of the VMI is
 	quiet := adds(condition("PodScheduled", corev1.ConditionTrue, ""))
 	for name, tc := range map[string]struct {
 		queue int
@@ -63,12 +64,13 @@ func TestDeferStatus(t *testing.T) {
 		"Starting again, while others wait": {waiting, 0, func(was, _ *v1.VirtualMachineStatus) {
 			was.PrintableStatus, was.Created = v1.VirtualMachineStatusStopped, false
 		}, backlog.Again},
-		"Starting after a crash loop": {waiting, 0, func(was, _ *v1.VirtualMachineStatus) { was.PrintableStatus = v1.VirtualMachineStatusCrashLoopBackOff }, 0},
-		"nothing has changed":         {waiting, 0, func(_, _ *v1.VirtualMachineStatus) {}, 0},
-		"its VMI is not there yet":    {waiting, 0, first1(func(_, want *v1.VirtualMachineStatus) { want.Created = false }), 0},
-		"Running":                     {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.PrintableStatus = v1.VirtualMachineStatusRunning }, 0},
-		"Stopping":                    {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.PrintableStatus = v1.VirtualMachineStatusStopping }, 0},
-		"ready":                       {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.Ready = true }, 0},
+		"Starting after a crash loop":        {waiting, 0, func(was, _ *v1.VirtualMachineStatus) { was.PrintableStatus = v1.VirtualMachineStatusCrashLoopBackOff }, 0},
+		"nothing has changed":                {waiting, 0, func(_, _ *v1.VirtualMachineStatus) {}, 0},
+		"its VMI is not there yet":           {waiting, 0, first1(func(_, want *v1.VirtualMachineStatus) { want.Created = false }), 0},
+		"its VMI is on its way to the cache": {waiting, 0, first1(func(_, want *v1.VirtualMachineStatus) { want.Created = false; pending = true }), backlog.Again},
+		"Running":                            {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.PrintableStatus = v1.VirtualMachineStatusRunning }, 0},
+		"Stopping":                           {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.PrintableStatus = v1.VirtualMachineStatusStopping }, 0},
+		"ready":                              {waiting, 0, func(_, want *v1.VirtualMachineStatus) { want.Ready = true }, 0},
 		"a request is carried out": {waiting, 0, func(was, _ *v1.VirtualMachineStatus) {
 			was.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{{Action: v1.StartRequest}}
 		}, 0},
@@ -100,7 +102,11 @@ func TestDeferStatus(t *testing.T) {
 			r.backlog.Put(g.owner.Key, begun)
 			g.VM = &v1.VirtualMachine{Status: starts()}
 			plan := vm.Plan{VM: &v1.VirtualMachine{Status: starts()}}
+			pending = false
 			tc.edit(&g.VM.Status, &plan.VM.Status)
+			if pending {
+				g.Pending = []vm.Write{{Verb: vm.CreateVMI, Name: "vm"}}
+			}
 			after, yes := actor{r}.deferStatus(g, plan)
 			if after != tc.after || yes != (tc.after > 0) {
 				t.Errorf("deferred %v for %s, want %s", yes, after, tc.after)

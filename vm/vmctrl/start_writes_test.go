@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/rig"
@@ -57,6 +58,34 @@ func startWrites(w *world) {
 	}
 	if len(vm.Status.Conditions) < 1 || !vm.Status.Ready || vm.Status.ObservedGeneration != vm.Generation || vm.Status.RunStrategy != v1.RunStrategyAlways {
 		w.t.Errorf("status %+v", vm.Status)
+	}
+}
+
+// startUnseen starts a VM whose controller does not see the VMI that it has created: it stores what that leads to once, and takes
+// nothing of it back.
+func startUnseen(w *world) {
+	h := &held{suffix: "/virtualmachineinstances"}
+	w.start(h.wrap)
+	other := w.machine("other", v1.RunStrategyHalted, admitted)
+	w.awaitStatus(other, v1.VirtualMachineStatusStopped)
+	release := h.hold()
+	vm := w.machine("vm", v1.RunStrategyAlways, admitted)
+	w.eventually(func() string { return starting(w, vm) })
+	w.change(vm, false, func() { metav1.SetMetaDataAnnotation(&vm.ObjectMeta, "example.test/poked", "1") })
+	w.change(other, true, func() { // is observed after it
+		other.Status.StateChangeRequests = []v1.VirtualMachineStateChangeRequest{{Action: v1.StopRequest}}
+	})
+	w.eventually(func() string {
+		if d := w.describe(other); len(other.Status.StateChangeRequests) > 0 {
+			return d
+		}
+		return ""
+	})
+	release()
+	w.phase(w.vmi(vm), v1.Running)
+	w.awaitStatus(vm, v1.VirtualMachineStatusRunning)
+	if got := w.wrote()["patch virtualmachines/status"]; got != 4 {
+		w.t.Errorf("%d statuses were stored, want two for each VM", got)
 	}
 }
 
