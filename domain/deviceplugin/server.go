@@ -5,6 +5,7 @@ package deviceplugin
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -163,10 +164,11 @@ func (s *pluginServer) container(units []Unit) *kubelet.ContainerAllocateRespons
 		if answer.Envs == nil {
 			answer.Envs = map[string]string{}
 		}
+		value := strings.Join(u.Values, ",")
 		if before := answer.Envs[u.Variable]; before != "" {
-			u.Value = before + "," + u.Value
+			value = before + "," + value
 		}
-		answer.Envs[u.Variable] = u.Value
+		answer.Envs[u.Variable] = value
 	}
 	return answer
 }

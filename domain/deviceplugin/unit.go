@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -21,9 +20,11 @@ type Unit struct {
 	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
 	// device is healthy while all of them exist.
 	Nodes []string
-	// Variable is the name of the environment variable that tells the container which device it
-	// has, and Value what is in it: of several devices, separated by commas.
-	Variable, Value string
+	// Variable is the name of the environment variable that tells the container which devices it
+	// has, by their Values, separated by commas.
+	Variable string
+	// Values are the addresses of the device, or of the devices that are given together.
+	Values []string
 	// Cell is the NUMA node of the device; nil if unknown.
 	Cell *int64
 
@@ -43,10 +44,10 @@ func (u Unit) check() error {
 		return fmt.Errorf("Nodes of %q: Required value: set the device node, such as /dev/vfio/7", u.ID)
 	case u.Cell != nil && *u.Cell < 0:
 		return fmt.Errorf("Cell of %q: Invalid value: %d is negative", u.ID, *u.Cell)
-	case u.Variable != "" && len(validation.IsCIdentifier(u.Variable)) > 0:
+	case strings.ContainsAny(u.Variable, "= \x00"):
 		return fmt.Errorf("Variable of %q: Invalid value: %q cannot name an environment variable", u.ID, u.Variable)
-	case strings.ContainsAny(u.Value, ",\x00"):
-		return fmt.Errorf("Value of %q: Invalid value: %q must not contain a comma", u.ID, u.Value)
+	case slices.ContainsFunc(u.Values, func(v string) bool { return v == "" || strings.ContainsAny(v, ",\x00") }):
+		return fmt.Errorf("Values of %q: Invalid value: %q must not be empty or contain a comma", u.ID, u.Values)
 	}
 	return checkNodes(u.Nodes)
 }

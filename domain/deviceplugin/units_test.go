@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
+	"github.com/virtloom/virtloom/internal/fakekubelet"
 )
 
 const gpu = "nvidia.com/GA102"
@@ -25,7 +26,7 @@ const gpu = "nvidia.com/GA102"
 func card(group int) deviceplugin.Unit {
 	return deviceplugin.Unit{
 		ID: fmt.Sprint(group), Nodes: []string{"/dev/vfio/vfio", fmt.Sprintf("/dev/vfio/%d", group)},
-		Variable: "PCI_RESOURCE_NVIDIA_COM_GA102", Value: fmt.Sprintf("0000:%02x:00.0", group),
+		Variable: "PCI_RESOURCE_NVIDIA_COM_GA102", Values: []string{fmt.Sprintf("0000:%02x:00.0", group)},
 	}
 }
 
@@ -40,35 +41,25 @@ func vfio(t *testing.T, root string, names ...string) {
 	}
 }
 
-// health waits until the kubelet knows these devices, by ID, with their health.
-func (k *kubelet) health(t *testing.T, resource string, want map[string]string) {
-	t.Helper()
-	k.until(t, fmt.Sprintf("%s is %v", resource, want), func() bool {
-		got := map[string]string{}
-		for _, d := range k.lists[resource] {
-			got[d.ID] = d.Health
-		}
-		return k.got[resource] && cmp.Equal(got, want)
-	})
-}
-
 func allocation(ids ...string) *api.AllocateRequest {
 	return &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}}
 }
 
 func TestUnits_Allocate(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	vfio(t, root, "vfio", "7", "9")
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	first, second := card(7), card(9)
 	second.Cell = ptr.To(int64(1))
+	second.Values = append(second.Values, "0000:09:00.1")
 	start(t, &deviceplugin.Plugin{Folder: folder, Root: root, Device: deviceplugin.Device{Name: gpu, Units: []deviceplugin.Unit{first, second}, Permissions: "mrw"}})
-	k.health(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
 	want := []*api.Device{{ID: "7", Health: api.Healthy}, {ID: "9", Health: api.Healthy, Topology: &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: 1}}}}}
-	if diff := cmp.Diff(want, k.lists[gpu], protocmp.Transform()); diff != "" {
+	list, _ := k.List(gpu)
+	if diff := cmp.Diff(want, list, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	got, err := k.plugin().Allocate(t.Context(), allocation("9", "7"))
+	got, err := k.Plugin(gpu).Allocate(t.Context(), allocation("9", "7"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +67,14 @@ func TestUnits_Allocate(t *testing.T) {
 		return &api.DeviceSpec{ContainerPath: path, HostPath: path, Permissions: "mrw"}
 	}
 	allocated := &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{
-		Envs:    map[string]string{"PCI_RESOURCE_NVIDIA_COM_GA102": "0000:07:00.0,0000:09:00.0"},
+		Envs:    map[string]string{"PCI_RESOURCE_NVIDIA_COM_GA102": "0000:07:00.0,0000:09:00.0,0000:09:00.1"},
 		Devices: []*api.DeviceSpec{spec("/dev/vfio/7"), spec("/dev/vfio/9"), spec("/dev/vfio/vfio")},
 	}}}
 	if diff := cmp.Diff(allocated, got, protocmp.Transform()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, ids := range [][]string{{"8"}, {"7", "7"}, {""}, {"7", "../9"}, {}} {
-		if _, err := k.plugin().Allocate(t.Context(), allocation(ids...)); status.Code(err) != codes.InvalidArgument {
+		if _, err := k.Plugin(gpu).Allocate(t.Context(), allocation(ids...)); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%q: %v", ids, err)
 		}
 	}
@@ -91,24 +82,24 @@ func TestUnits_Allocate(t *testing.T) {
 
 // TestUnits_Health: each device has its own, by its node and by whether it is found.
 func TestUnits_Health(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	vfio(t, root, "vfio", "7", "9")
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	p := &deviceplugin.Plugin{Folder: folder, Root: root, Device: deviceplugin.Device{Name: gpu, Units: []deviceplugin.Unit{card(7), card(9)}}}
 	start(t, p)
-	k.health(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
 	if err := os.Remove(filepath.Join(root, "dev/vfio/9")); err != nil {
 		t.Fatal(err)
 	}
-	k.health(t, gpu, map[string]string{"7": api.Healthy, "9": api.Unhealthy})
-	if _, err := k.plugin().Allocate(t.Context(), allocation("9")); status.Code(err) != codes.FailedPrecondition {
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy, "9": api.Unhealthy})
+	if _, err := k.Plugin(gpu).Allocate(t.Context(), allocation("9")); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a missing device was allocated: %v", err)
 	}
-	if _, err := k.plugin().Allocate(t.Context(), allocation("7")); err != nil {
+	if _, err := k.Plugin(gpu).Allocate(t.Context(), allocation("7")); err != nil {
 		t.Errorf("the other one: %v", err)
 	}
 	vfio(t, root, "9", "11")
-	k.health(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy})
 
 	// The first is unbound, another one is found.
 	update := func(units ...deviceplugin.Unit) {
@@ -118,49 +109,49 @@ func TestUnits_Health(t *testing.T) {
 		}
 	}
 	update(card(9), card(11))
-	k.health(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Healthy, "11": api.Healthy})
-	if _, err := k.plugin().Allocate(t.Context(), allocation("7")); status.Code(err) != codes.FailedPrecondition {
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Healthy, "11": api.Healthy})
+	if _, err := k.Plugin(gpu).Allocate(t.Context(), allocation("7")); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a device that is gone was allocated: %v", err)
 	}
 	back := card(7)
-	back.Value = "0000:17:00.0" // it is bound again, elsewhere
+	back.Values = []string{"0000:17:00.0"} // it is bound again, elsewhere
 	update(back, card(9), card(11))
-	k.health(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy, "11": api.Healthy})
-	got, err := k.plugin().Allocate(t.Context(), allocation("7"))
-	if err != nil || got.ContainerResponses[0].Envs[back.Variable] != back.Value {
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy, "9": api.Healthy, "11": api.Healthy})
+	got, err := k.Plugin(gpu).Allocate(t.Context(), allocation("7"))
+	if err != nil || got.ContainerResponses[0].Envs[back.Variable] != "0000:17:00.0" {
 		t.Errorf("%v, %v", got, err)
 	}
 	update()
-	k.health(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Unhealthy, "11": api.Unhealthy})
-	if n := len(k.requests); n != 1 {
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Unhealthy, "11": api.Unhealthy})
+	if n := len(k.Requests()); n != 1 {
 		t.Errorf("%d registrations for one kubelet", n)
 	}
 }
 
 // TestUnits_KubeletRestart: a kubelet learns of the devices as they are, by the same IDs.
 func TestUnits_KubeletRestart(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	vfio(t, root, "vfio", "7", "9")
 	p := &deviceplugin.Plugin{Folder: folder, Root: root, Device: deviceplugin.Device{Name: gpu, Units: []deviceplugin.Unit{card(7)}}}
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	end := start(t, p)
-	k.health(t, gpu, map[string]string{"7": api.Healthy})
-	k.end()
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Healthy})
+	k.End()
 	if err := p.Update([]deviceplugin.Unit{card(9)}); err != nil { // while there is none
 		t.Fatal(err)
 	}
-	k = newKubelet(t, folder)
-	k.health(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Healthy})
+	k = fakekubelet.New(t, folder)
+	k.AwaitHealth(t, gpu, map[string]string{"7": api.Unhealthy, "9": api.Healthy})
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
-	k.until(t, "an empty list, then the end", func() bool { return k.ended[gpu] && len(k.lists[gpu]) == 0 })
+	k.AwaitEnd(t, gpu)
 }
 
 // TestUnits_Bounded: devices that come and go do not fill the list.
 func TestUnits_Bounded(t *testing.T) {
-	root, folder := node(t)
-	k := newKubelet(t, folder)
+	root, folder := fakekubelet.Node(t)
+	k := fakekubelet.New(t, folder)
 	p := &deviceplugin.Plugin{Folder: folder, Root: root, Device: deviceplugin.Device{Name: gpu, Units: []deviceplugin.Unit{card(0)}}}
 	for i := 1; i < 1500; i++ {
 		if err := p.Update([]deviceplugin.Unit{card(i)}); err != nil {
@@ -168,22 +159,22 @@ func TestUnits_Bounded(t *testing.T) {
 		}
 	}
 	start(t, p)
-	k.devices(t, gpu, api.Unhealthy, 1000)
-	if first := k.lists[gpu][0].ID; first != "1499" {
-		t.Errorf("the first is %s, not the one that is there", first)
+	k.AwaitDevices(t, gpu, api.Unhealthy, 1000)
+	if list, _ := k.List(gpu); list[0].ID != "1499" {
+		t.Errorf("the first is %s, not the one that is there", list[0].ID)
 	}
 }
 
 // TestUnits_Sockets: no two resources have one socket, and no name makes its path too long.
 func TestUnits_Sockets(t *testing.T) {
-	root, folder := node(t)
-	k := newKubelet(t, folder)
+	root, folder := fakekubelet.Node(t)
+	k := fakekubelet.New(t, folder)
 	names := []string{"a.example/b-c", "a.example-b/c", strings.Repeat("a.", 100) + "example/" + strings.Repeat("b", 63)}
 	for _, name := range names {
 		start(t, &deviceplugin.Plugin{Folder: folder, Root: root, Device: deviceplugin.Device{Name: name, Units: []deviceplugin.Unit{card(7)}}})
 	}
 	for _, name := range names {
-		k.health(t, name, map[string]string{"7": api.Unhealthy})
+		k.AwaitHealth(t, name, map[string]string{"7": api.Unhealthy})
 	}
 }
 
@@ -199,7 +190,7 @@ func TestUnits_Invalid(t *testing.T) {
 		"a path upwards":    {func(u *deviceplugin.Unit) { u.Nodes = []string{"/dev/vfio/../mem"} }, "clean"},
 		"a negative cell":   {func(u *deviceplugin.Unit) { u.Cell = ptr.To(int64(-1)) }, "Cell"},
 		"a variable of two": {func(u *deviceplugin.Unit) { u.Variable = "A=B C" }, "Variable"},
-		"a value of two":    {func(u *deviceplugin.Unit) { u.Value = "1,2" }, "comma"},
+		"a value of two":    {func(u *deviceplugin.Unit) { u.Values = []string{"1,2"} }, "comma"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := card(7)
