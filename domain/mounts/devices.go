@@ -40,7 +40,8 @@ var passed = []struct {
 const maxPassed = 1024
 
 // OwnDevices makes the devices that the kubelet has put into the launcher's container the
-// hypervisor's: those for guests, host devices, and that of each claim in Block mode. It changes device nodes of
+// hypervisor's: those for guests, host devices, and that of each claim in Block mode. The launcher of a
+// VMI with host devices may lock the guest's memory from then on. It changes device nodes of
 // the container only: not one that is a mount of the node's, nor one behind a link. A device that
 // is not there is left out: a Pod gets what it has asked for.
 func (p Pods) OwnDevices(_ context.Context, vmi *v1.VirtualMachineInstance) error {
@@ -66,7 +67,11 @@ func (p Pods) OwnDevices(_ context.Context, vmi *v1.VirtualMachineInstance) erro
 			errs = append(errs, p.own(dir, v.Name, unix.S_IFBLK, func(uint64) bool { return true }))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	pid, err := process(vmi, p.PID)
+	if err == nil {
+		err = lockMemory(vmi, pid, unix.Prlimit)
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("mounts: devices of VMI %s: %w", vmi.UID, err)
 	}
 	return nil
