@@ -60,7 +60,9 @@ func TestDevices_Host(t *testing.T) {
 	if st := first.inContainer(pod, "stat -c '%u:%g %t:%T' dev/vfio/"+own+" dev/vfio/vfio"); st != fmt.Sprintf("107:107 a:%x\n107:107 a:%x\n", cardNumber, vfioNumber) {
 		t.Errorf("the devices of the container are %q", st)
 	}
-	char := func(minor int64) cgroup.Rule { return cgroup.Rule{Kind: cgroup.Char, Major: 10, Minor: minor, Access: cgroup.All} }
+	char := func(minor int64) cgroup.Rule {
+		return cgroup.Rule{Kind: cgroup.Char, Major: 10, Minor: minor, Access: cgroup.All}
+	}
 	first.vmi.Status.NodeName = n.Name()
 	first.opens(char(cardNumber), char(vfioNumber))
 
