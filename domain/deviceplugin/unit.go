@@ -20,7 +20,7 @@ type Unit struct {
 	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
 	// device is healthy while all of them exist.
 	Nodes []string
-	// Variable is the name of the environment variable that tells the container which devices it
+	// Variable is the name of the environment variable that says to the container which devices it
 	// has, by their Values, separated by commas.
 	Variable string
 	// Values are the addresses of the device, or of the devices that are given together.
@@ -110,7 +110,7 @@ func paths(all []Unit) []string {
 	return slices.Compact(out)
 }
 
-// state returns what the kubelet is told about a device. Missing are the device nodes that do not
+// state returns what the kubelet gets to know about a device. Missing are the device nodes that do not
 // exist.
 func (u Unit) state(missing map[string]bool) *kubelet.Device {
 	d := &kubelet.Device{ID: u.ID, Health: kubelet.Healthy}
@@ -123,7 +123,7 @@ func (u Unit) state(missing map[string]bool) *kubelet.Device {
 	return d
 }
 
-// sameState reports whether the kubelet need not be told.
+// sameState reports whether two states are the same to the kubelet.
 func sameState(a, b *kubelet.Device) bool {
 	return a.ID == b.ID && a.Health == b.Health && cell(a) == cell(b)
 }

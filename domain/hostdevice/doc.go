@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hostdevice offers the devices of a node that the cluster permits for VMIs
-// (spec.configuration.permittedHostDevices of the KubeVirt object) to the node's kubelet, and tells
+// (spec.configuration.permittedHostDevices of the KubeVirt object) to the node's kubelet, and says
 // which of them a launcher Pod has got.
 //
 // [Host] finds them in sysfs: PCI devices that are bound to vfio-pci, by vendor and device;

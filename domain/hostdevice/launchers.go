@@ -16,7 +16,7 @@ import (
 // maxAllocated bounds the devices of one variable: a domain has fewer places for devices.
 const maxAllocated = 256
 
-// Launchers tells which host devices the kubelet has given to launcher Pods.
+// Launchers reports which host devices the kubelet has given to launcher Pods.
 type Launchers struct {
 	// Host is the node, for the NUMA nodes of devices.
 	Host Host

@@ -39,8 +39,8 @@ type Offers struct {
 	Clock clock.WithTicker
 
 	running map[string]*offer
-	// told is the last error, which is logged once.
-	told string
+	// logged is the last error, which is logged once.
+	logged string
 }
 
 // offer is a resource that is offered.
@@ -77,7 +77,7 @@ func (o *Offers) look(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	kv, err := o.Settings(ctx)
 	if err != nil {
-		o.tell(log, err) // all stays as it is
+		o.report(log, err) // all stays as it is
 		return
 	}
 	var permitted *v1.PermittedHostDevices
@@ -100,19 +100,19 @@ func (o *Offers) look(ctx context.Context) {
 			err = errors.Join(err, r.plugin.Update(nil))
 		}
 	}
-	o.tell(log, err)
+	o.report(log, err)
 }
 
-// tell logs an error unless it is the same as before.
-func (o *Offers) tell(log logr.Logger, err error) {
+// report logs an error unless it is the same as before.
+func (o *Offers) report(log logr.Logger, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != o.told && err != nil {
+	if text != o.logged && err != nil {
 		log.Error(err, "Not all host devices can be offered")
 	}
-	o.told = text
+	o.logged = text
 }
 
 // provided are the permitted resources that are not left to others.

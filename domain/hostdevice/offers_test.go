@@ -251,7 +251,7 @@ func TestOffers_KubeletRestart(t *testing.T) {
 	}
 }
 
-// TestOffers_BadEntry: an entry that is invalid is told once, and the others are offered.
+// TestOffers_BadEntry: an entry that is invalid is logged once, and the others are offered.
 func TestOffers_BadEntry(t *testing.T) {
 	s := newStage(t, both+"\n"+`mediatedDevices: [{mdevNameSelector: x, resourceName: devices.kubevirt.io/kvm}]`)
 	s.start()

@@ -47,6 +47,7 @@ func TestDevices_Host(t *testing.T) {
 	nightly(t)
 	c := cluster(t)
 	n := c.Nodes[0]
+	gates(t, "HostDevices")
 	permitCards(t, c)
 	makeCards(t, n)
 	offerCards(t, n)
