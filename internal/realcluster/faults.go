@@ -53,7 +53,7 @@ func (c *Cluster) Node(name string) *rig.KubeletNode {
 	return nil
 }
 
-// Processes returns what the kernel says about each process of a Pod's container (/proc/PID/status).
+// Processes returns what the kernel says about each process of a Pod's container (/proc/PID/status and smaps_rollup).
 func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container string) ([]string, error) {
 	n, id, err := c.container(pod, container)
 	if err != nil {
@@ -69,9 +69,9 @@ func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container stri
 		if _, err := strconv.Atoi(pid); err != nil {
 			continue // the heading
 		}
-		// It may have ended meanwhile.
-		if status, err := n.Command(ctx, "cat", "/proc/"+pid+"/status").Output(); err == nil {
-			all = append(all, string(status))
+		// It may have ended meanwhile; a zombie has no memory.
+		if said, _ := n.Command(ctx, "cat", "/proc/"+pid+"/status", "/proc/"+pid+"/smaps_rollup").Output(); len(said) > 0 {
+			all = append(all, string(said))
 		}
 	}
 	return all, nil
@@ -86,13 +86,16 @@ func (c *Cluster) Shared(name string) (string, error) {
 // tunResource is what a launcher needs of its node's devices.
 const tunResource corev1.ResourceName = "devices.kubevirt.io/tun"
 
-// AwaitSchedulable waits until every node takes guests: the agent says so, no taint keeps Pods away, and the kubelet has the devices
-// that a launcher needs, which it forgets with each restart of its own and of the agent.
+// AwaitSchedulable waits until every node takes guests: the agent that runs there now says so, no taint keeps Pods away, and the
+// kubelet has the devices that a launcher needs, which it forgets with each restart of its own and of the agent.
 func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) error {
 	return refcluster.Await(ctx, within, "the nodes to take guests", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
 			node := &corev1.Node{}
 			if err := c.Client.Get(ctx, client.ObjectKey{Name: n.Name()}, node); err != nil {
+				return err
+			}
+			if err := c.reports(ctx, node); err != nil {
 				return err
 			}
 			tun := node.Status.Allocatable[tunResource]
@@ -103,4 +106,28 @@ func (c *Cluster) AwaitSchedulable(ctx context.Context, within time.Duration) er
 		}
 		return nil
 	})
+}
+
+// reports verifies that the agent has sent a heartbeat since it was started. Times of Pods are in seconds.
+func (c *Cluster) reports(ctx context.Context, node *corev1.Node) error {
+	var agents corev1.PodList
+	if err := c.Client.List(ctx, &agents, client.MatchingLabels{"app": "virtloom-node"}); err != nil {
+		return err
+	}
+	beat, err := time.Parse(time.RFC3339, node.Annotations[v1.VirtHandlerHeartbeat])
+	if err != nil {
+		return fmt.Errorf("%s: its agent has not reported yet: %w", node.Name, err)
+	}
+	for i := range agents.Items {
+		p := &agents.Items[i]
+		if p.Spec.NodeName != node.Name || p.DeletionTimestamp != nil {
+			continue
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if s.State.Running == nil || beat.Before(s.State.Running.StartedAt.Time) {
+				return fmt.Errorf("%s: its agent is %+v, and reported at %v", node.Name, s.State, beat)
+			}
+		}
+	}
+	return nil
 }

@@ -75,14 +75,46 @@ func TestLauncher_OutOfMemory(t *testing.T) {
 	s := boot(t, newGuest("hungry", func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: *vmi.Spec.Domain.Memory.Guest}
 	}))
+	qemu, _ := s.processes()
 	// A process of the container takes all memory, and is not the one that the kernel ends.
 	hog := s.c.Node(s.vmi.Status.NodeName).Command(t.Context(), "sh", "-c", fmt.Sprintf(`
 		group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/%[1]s/cgroup)
 		[ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/%[1]s/cgroup)
 		echo $$ >"$group/cgroup.procs"
 		echo -999 >/proc/$$/oom_score_adj
-		exec tail /dev/zero`, s.qemu()))
+		exec tail /dev/zero`, qemu))
 	must(t, hog.Start())
 	t.Cleanup(func() { _, _ = hog.Process.Kill(), hog.Wait() })
 	s.awaitFailed("OOMKilled")
+}
+
+// TestVM_NodeDies: the node of four guests loses its power and returns. Whether there is another guest then is up to the run strategy.
+func TestVM_NodeDies(t *testing.T) {
+	nightly(t)
+	c := cluster(t)
+	cordon(t, c.Nodes[1].Name())
+	again := map[v1.VirtualMachineRunStrategy]bool{v1.RunStrategyAlways: true, v1.RunStrategyRerunOnFailure: true, v1.RunStrategyManual: false, v1.RunStrategyOnce: false}
+	machines, guests := map[v1.VirtualMachineRunStrategy]machine{}, map[v1.VirtualMachineRunStrategy]*scene{}
+	for strategy := range again {
+		m := newMachine(t, "dies-"+strings.ToLower(string(strategy)), strategy)
+		if strategy == v1.RunStrategyManual {
+			m.request(v1.VirtualMachineStateChangeRequest{Action: v1.StartRequest})
+		}
+		machines[strategy] = m
+	}
+	for strategy, m := range machines {
+		guests[strategy] = m.boots(nil)
+	}
+	uncordon(t, c.Nodes[1].Name())
+	must(t, c.Nodes[0].PowerOff(t.Context()))
+	guests[v1.RunStrategyAlways].restore(c.Nodes[0].PowerOn)
+	for strategy, m := range machines {
+		if again[strategy] {
+			m.boots(guests[strategy])
+			m.ran(2)
+			continue
+		}
+		m.keeps(guests[strategy], v1.Failed)
+		m.ran(1)
+	}
 }

@@ -42,7 +42,8 @@ func TestNetwork_Secondary(t *testing.T) {
 			vmi.Spec.Networks = []v1.Network{{Name: lan, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: lan}}}}
 			vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: lan, InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}}}
 			vmi.Spec.Domain.Devices.AutoattachPodInterface = ptr.To(false)
-			saying(fmt.Sprintf("gip=192.168.77.%d/24", i))(vmi)
+			args := &vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs
+			*args = strings.Replace(*args, "dhcp=1", fmt.Sprintf("gip=192.168.77.%d/24", i), 1)
 		})))
 	}
 	for _, s := range guests {
