@@ -52,9 +52,10 @@ N ?= 1000
 M ?= 200
 
 .PHONY: bench-scale
-bench-scale: setup ## N guests at once, then M migrations, beside stock KubeVirt; WAITING=1000, CACHED=10000, CHECK=1, ARGS; minutes
+bench-scale: setup ## N guests at once, then M migrations, beside stock KubeVirt; WAITING=1000, CACHED=10000, CHECK=1, ARGS; KIND=vm STOCK=1: VirtualMachines; minutes
 	@go build -tags $(TAGS) -o bin/ ./refdaemon ./internal/benchscale
-	@exec bin/benchscale -n $(N) -m $(M) $(if $(WAITING),-waiting $(WAITING)) $(if $(CACHED),-cached $(CACHED)) $(if $(CHECK),-check) $(ARGS)
+	@$(if $(STOCK),hack/stock.sh virt-controller)
+	@exec bin/benchscale -n $(N) $(if $(KIND),-kind $(KIND)) $(if $(filter vm,$(KIND)),,-m $(M)) $(if $(STOCK),-stock bin/stock/virt-controller) $(if $(WAITING),-waiting $(WAITING)) $(if $(CACHED),-cached $(CACHED)) $(if $(CHECK),-check) $(ARGS)
 
 .PHONY: verify
 verify: ## format, vet, lint, generated files, licences, documents, exported API: all that is no test of behaviour

@@ -27,8 +27,8 @@
 //     Beside them are the parts of a node agent: domain/migrationproxy carries
 //     migrations between nodes, domain/launcher reaches a hypervisor in a launcher
 //     Pod, domain/nodectrl says what the node is, domain/workspace prepares the
-//     files of VMIs, and domain/deviceplugin, domain/cgroup, domain/mounts and
-//     domain/network what else they need.
+//     files of VMIs, and domain/deviceplugin, domain/hostdevice, domain/cgroup,
+//     domain/mounts and domain/network what else they need.
 //   - [github.com/virtloom/virtloom/migration] decides which live migration may
 //     start, in which order, and what is next; migration/migrationctrl is its
 //     controller, and migration/migrationsim plays a cluster in which the same is

@@ -3,7 +3,7 @@
 # Makes the images: first the build context of refdaemon/Containerfile, controller/, node/ and launcher/ below the given
 # directory, by default bin/images, each a complete file system and nothing more than its programs need. Then the images
 # themselves: in oci/ beside them, a layout as the OCI defines it, which "skopeo copy oci:bin/images/oci:localhost/virtloom-node:dev
-# ..." and others take, and an archive of each, NAME.tar, for "ctr images import", "podman load", "docker load" and others;
+# ..." and others take, and an archive of each, NAME.tar, in the format of "docker save", for "ctr images import" and others;
 # guest.tar has the images of the guest of hack/guest.sh, if there is one. No container engine is needed for any of that.
 # Nothing is done if nothing has changed.
 #

@@ -56,6 +56,12 @@ pods() {
   long 90m ./refdaemon/e2e/pods -full -guests 10
 }
 
+# The demo is interrupted or killed in any second, and leaves nothing.
+kills() {
+  hack/image.sh
+  long 60m ./internal/demo -run '^TestDemo_KilledAtAnyTime$' -kills 5
+}
+
 # Aborts, cut links and kills at every step of a live migration.
 migrations() {
   long 180m ./refdaemon/e2e -full \
@@ -77,7 +83,7 @@ fuzz() { hack/fuzz.sh 5m; }
 # Release and images, made twice, are the same byte by byte.
 reproducible() { hack/verify-release.sh; }
 
-jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips pods migrations soak soakreal documents fuzz reproducible)
+jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips pods kills migrations soak soakreal documents fuzz reproducible)
 
 main() {
   local only=$1 job begin log failed=() count=0

@@ -171,6 +171,7 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	if o.config.OutOfServiceTaint {
 		r.Fencer = vmictrl.OutOfService{Reader: mgr.GetAPIReader()}
 	}
+	r.Beside = func() bool { return o.machines != nil && o.machines.Busy() }
 	o.vmis = r
 	return r.SetupWithManager(ctx, mgr)
 }
@@ -194,6 +195,7 @@ func (o *controller) addVM(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.Client, r.APIReader, r.Observer, r.Recorder = mgr.GetClient(), mgr.GetAPIReader(), own, mgr.GetEventRecorder("virtualmachine-controller")
+	r.Beside = o.vmis.Busy
 	o.machines = r
 	return r.SetupWithManager(ctx, mgr)
 }

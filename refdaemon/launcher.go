@@ -34,7 +34,6 @@ type launcherOptions struct {
 	logFilters           string
 	qemuTimeout          time.Duration
 	graceSeconds         int64
-	sidecars             uint
 	keepAfterFailure     bool
 	simulateCrash        bool
 	verbosity            int
@@ -77,7 +76,6 @@ func (o *launcherOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.privateDir, "private-dir", "/var/run/kubevirt-private", "`directory` of the VMI's console and of the files of libvirt in session mode")
 	fs.DurationVar(&o.qemuTimeout, "qemu-timeout", 5*time.Minute, "exit if there is no domain and no agent for this `time`")
 	fs.Int64Var(&o.graceSeconds, "grace-period-seconds", 30, "`seconds` from SIGTERM until the domain is destroyed")
-	fs.UintVar(&o.sidecars, "hook-sidecars", 0, "`number` of hook sidecars; must be 0")
 	fs.StringVar(&o.logFilters, "libvirt-log-filters", "", "libvirt's log `filters`, LEVEL:NAME ...")
 	fs.BoolVar(&o.keepAfterFailure, "keep-after-failure", false, "after a failure, wait for SIGTERM before exiting")
 	fs.BoolVar(&o.simulateCrash, "simulate-crash", false, "fail at once, for tests")
@@ -85,6 +83,8 @@ func (o *launcherOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.libvirtd, "libvirtd", "", "`program` of the libvirt daemon to run; empty is virtqemud or libvirtd")
 	fs.StringVar(&o.config, "libvirtd-config", "/etc/libvirt/libvirtd.conf", "`file` with the daemon's configuration, if it exists; its listening addresses are ignored")
 	configfile.VerbosityFlag(fs, &o.verbosity)
+	// The agent refuses hook sidecars in a condition of the VMI, which its user sees; the end of a launcher would say less.
+	fs.Uint("hook-sidecars", 0, "no effect: no hooks are called")
 	unneededFlags(fs)
 }
 
@@ -122,9 +122,6 @@ func (o *launcherOptions) check(rest []string) error {
 	}
 	errs = append(errs, o.checkPaths()...)
 	o.guest = launcher.Guest{Namespace: o.namespace, Name: o.name, UID: types.UID(o.uid)}
-	if o.sidecars > 0 {
-		errs = append(errs, fmt.Errorf("--hook-sidecars %d: this launcher calls no hooks; remove the annotation hooks.kubevirt.io/hookSidecars", o.sidecars))
-	}
 	if !logFilter.MatchString(o.logFilters) {
 		errs = append(errs, fmt.Errorf("--libvirt-log-filters %q must be LEVEL:NAME, separated by spaces", o.logFilters))
 	}

@@ -35,7 +35,6 @@ func TestLauncher_Flags(t *testing.T) {
 		"another one":           {"--namespace ns --name name --uid uid --connect memory: --private-dir sockets", "absolute"},
 		"a word too much":       {"--namespace ns --name name --uid uid --connect memory: now", "unexpected"},
 		"a flag of others":      {"--node-name x", "unknown flag"},
-		"hooks":                 {"--namespace ns --name name --uid uid --connect memory: --hook-sidecars 1", "calls no hooks"},
 		"filters that are more": {"--namespace ns --name name --uid uid --connect memory: --libvirt-log-filters 1:qemu\"", "--libvirt-log-filters"},
 		"no time at all":        {"--namespace ns --name name --uid uid --connect memory: --qemu-timeout 0s", "--qemu-timeout"},
 		"everything is wrong":   {"--private-dir x", "absolute"},

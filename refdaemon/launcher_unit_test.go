@@ -26,7 +26,7 @@ func TestLauncher_TemplateFlags(t *testing.T) {
 	} {
 		args := "launcher --qemu-timeout 338s --name web --uid ebbb0824 --namespace default --kubevirt-share-dir " + t.TempDir() +
 			" --ephemeral-disk-dir /var/run/kubevirt-ephemeral-disks --container-disk-dir /var/run/kubevirt/container-disks --grace-period-seconds 45" +
-			" --hook-sidecars 0 --ovmf-path /usr/share/edk2/ovmf --disk-memory-limit 2097152000 --hypervisor kvm --connect memory: " + gate
+			" --hook-sidecars 1 --ovmf-path /usr/share/edk2/ovmf --disk-memory-limit 2097152000 --hypervisor kvm --connect memory: " + gate
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := run(ctx, strings.Fields(args), io.Discard); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/fleet"
+	"github.com/virtloom/virtloom/domain/hostdevice"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
 	"github.com/virtloom/virtloom/domain/network"
@@ -57,7 +58,8 @@ func (o *node) inPods(w *workspace.Workspace, c *launcher.Connector, claims doma
 		Pod: c.Pod, Witness: c.PID, User: qemuUser, Group: qemuUser,
 	}
 	if o.config.Images == "" {
-		w.Pods = mounts.Pods{Mounter: m, Pod: c.Pod, PID: c.PID, User: qemuUser, Group: qemuUser}
+		pods := mounts.Pods{Mounter: m, Pod: c.Pod, PID: c.PID, User: qemuUser, Group: qemuUser}
+		w.Pods, w.HostDevices = pods, hostdevice.Launchers{Environment: pods.Environment}.Devices
 		claims.InPods = true
 		w.Claims = claims
 	}

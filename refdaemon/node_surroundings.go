@@ -17,14 +17,15 @@ import (
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/hostdevice"
 	"github.com/virtloom/virtloom/domain/network"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/nodecheck"
 )
 
-// devices offers the node's devices to its kubelet while the manager runs. Without a kubelet there
-// are none, and nothing to wait for.
+// devices offers the node's devices to its kubelet while the manager runs, and those that the KubeVirt object permits. Without a
+// kubelet there are none. The result are those to wait for, which every node offers.
 func (o *node) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
 	var all deviceplugin.Plugins
 	if o.config.DevicePlugins == "" {
@@ -33,11 +34,19 @@ func (o *node) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
 	for _, d := range deviceplugin.Permanent(deviceplugin.DefaultSlots) {
 		all = append(all, &deviceplugin.Plugin{Device: d, Folder: o.config.DevicePlugins})
 	}
-	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		return all.Start(ctrl.LoggerInto(ctx, ctrl.Log.WithName("device-plugins")))
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("offer devices: %w", err)
+	settings := &domainctrl.ClusterSettings{Reader: mgr.GetClient(), Kept: time.Nanosecond} // from a cache
+	permitted := &hostdevice.Offers{Folder: o.config.DevicePlugins, Settings: func(ctx context.Context) (*v1.KubeVirt, error) {
+		ctx, cancel := context.WithTimeout(ctx, settingsWithin)
+		defer cancel()
+		return settings.KubeVirt(ctx)
+	}}
+	for _, offered := range []manager.Runnable{all, permitted} {
+		err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			return offered.Start(ctrl.LoggerInto(ctx, ctrl.Log.WithName("device-plugins")))
+		}))
+		if err != nil {
+			return nil, fmt.Errorf("offer devices: %w", err)
+		}
 	}
 	return all, nil
 }
@@ -60,14 +69,14 @@ func (o *node) networks() *network.Bridges {
 	}
 }
 
-// emulationWithin bounds a look at the KubeVirt object in a cache, which answers at once unless it is not filled yet.
-const emulationWithin = 5 * time.Second
+// settingsWithin bounds a look at the KubeVirt object in a cache, which answers at once unless it is not filled yet.
+const settingsWithin = 5 * time.Second
 
 // emulation reports whether the KubeVirt object allows emulation now, by a cache: whoever has just allowed it waits for the nodes.
 func emulation(cache client.Reader) func(context.Context) (bool, error) {
 	settings := &domainctrl.ClusterSettings{Reader: cache, Kept: time.Nanosecond}
 	return func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, emulationWithin)
+		ctx, cancel := context.WithTimeout(ctx, settingsWithin)
 		defer cancel()
 		return settings.AllowEmulation(ctx)
 	}

@@ -22,7 +22,9 @@ type conditions struct{ *decision }
 // update mirrors those of the VMI, and reports failures.
 func (d conditions) update() {
 	vm := d.plan.VM
-	setCondition(vm, ready(d.vmi), d.now)
+	if !d.creates() {
+		setCondition(vm, ready(d.vmi), d.now)
+	}
 	switch f := d.currentFailure(); {
 	case f != nil:
 		setCondition(vm, v1.VirtualMachineCondition{Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue, Reason: f.Reason, Message: f.Message}, d.now)

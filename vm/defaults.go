@@ -16,9 +16,20 @@ import (
 // defaults are what the object needs before anything is done for it.
 type defaults struct{ *decision }
 
-// complete sets the finalizer, the observed versions, and the firmware UUID that all VMIs of the VM share.
+// complete sets what Register sets, and the firmware UUID that all VMIs of the VM share.
 func (d defaults) complete() {
 	vm := d.plan.VM
+	Register(vm)
+	if vm.Spec.Template == nil {
+		d.fail(reasonFailedCreate, errNoTemplate.Error())
+		return
+	}
+	identify(&vm.Spec.Template.Spec, vm.Name)
+}
+
+// Register sets the finalizer of the controller, and the API versions that it observed. A webhook that does so on creation
+// saves the controller a write for each VM.
+func Register(vm *v1.VirtualMachine) {
 	if !slices.Contains(vm.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		vm.Finalizers = append(vm.Finalizers, v1.VirtualMachineControllerFinalizer)
 	}
@@ -26,11 +37,6 @@ func (d defaults) complete() {
 		annotate(&vm.ObjectMeta, v1.ControllerAPILatestVersionObservedAnnotation, v1.ApiLatestVersion)
 		annotate(&vm.ObjectMeta, v1.ControllerAPIStorageVersionObservedAnnotation, v1.ApiStorageVersion)
 	}
-	if vm.Spec.Template == nil {
-		d.fail(reasonFailedCreate, errNoTemplate.Error())
-		return
-	}
-	identify(&vm.Spec.Template.Spec, vm.Name)
 }
 
 var errNoTemplate = errors.New("spec.template: missing virtual machine template")

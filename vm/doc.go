@@ -23,6 +23,7 @@
 //   - a start request is also over once its VMI has ended, unless that is started again: it would block all that follow;
 //   - a start request for a halted VM is no failure; an unknown request is dropped, as it would block all that follow;
 //   - all changes of a VMI are one patch, all of a status one patch;
+//   - a VM whose VMI was created is Created from then on, not once the cache has the VMI;
 //   - RestartRequired that a CPU or memory change sets keeps its time, and ManualRecoveryRequired outlives a final VMI;
 //   - the random part of the back-off follows from the UID of the VMI that failed;
 //   - the memory limit of a VMI grows with its memory, whatever became of the request;

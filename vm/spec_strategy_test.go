@@ -71,9 +71,17 @@ func specLifecycle() specRows {
 			o.Status.Conditions = []v1.VirtualMachineCondition{{Type: v1.VirtualMachineManualRecoveryRequired, Status: corev1.ConditionTrue}}
 		})}, says: "ended during the migration of its volumes"},
 		"92 a creation is pending: nothing is created": {given: []change{pending(vm.CreateVMI, "vm")}, printable: "Starting", says: "CreateVMI vm"},
-		"92 a revision is pending":                     {given: []change{pending(vm.CreateRevision, "r")}, printable: "Stopped"},
-		"92 nothing is deleted":                        {given: []change{vmi(v1.Running), strategy(v1.RunStrategyHalted), pending(vm.DeleteVMI, "vm")}, printable: "Stopping"},
-		"no template":                                  {given: []change{edit(func(o *v1.VirtualMachine) { o.Spec.Template = nil })}, failure: "FailedCreate: spec.template: missing virtual machine template"},
+		"92 (better: what the creation led to is not taken back until the cache has it)": {given: []change{pending(vm.CreateVMI, "vm"), func(s *vm.Snapshot) {
+			s.VM.Status.Created = true
+			s.VM.Status.Conditions = []v1.VirtualMachineCondition{{Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse, Reason: "VMIConditionMissing"}}
+		}}, printable: "Starting", check: func(t *testing.T, p vm.Plan) {
+			if st := p.VM.Status; !st.Created || len(st.Conditions) != 1 || st.Conditions[0].Reason != "VMIConditionMissing" {
+				t.Errorf("status %+v", st)
+			}
+		}},
+		"92 a revision is pending": {given: []change{pending(vm.CreateRevision, "r")}, printable: "Stopped"},
+		"92 nothing is deleted":    {given: []change{vmi(v1.Running), strategy(v1.RunStrategyHalted), pending(vm.DeleteVMI, "vm")}, printable: "Stopping"},
+		"no template":              {given: []change{edit(func(o *v1.VirtualMachine) { o.Spec.Template = nil })}, failure: "FailedCreate: spec.template: missing virtual machine template"},
 	}
 }
 

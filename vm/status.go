@@ -25,8 +25,10 @@ func (d statusFields) update() {
 		d.strategy, _ = d.VM.RunStrategy()
 	}
 	st := &d.plan.VM.Status
-	st.Created = d.vmi != nil
-	st.Ready = d.vmi != nil && vmistatus.IsTrue(d.vmi, v1.VirtualMachineInstanceReady)
+	if !d.creates() {
+		st.Created = d.vmi != nil
+		st.Ready = d.vmi != nil && vmistatus.IsTrue(d.vmi, v1.VirtualMachineInstanceReady)
+	}
 	generation(d).report()
 	if d.vmi != nil || st.RunStrategy != "" && d.strategy != v1.RunStrategyRerunOnFailure {
 		st.RunStrategy = d.strategy
@@ -40,6 +42,9 @@ func (d statusFields) update() {
 	conditions(d).update()
 	st.PrintableStatus = d.appearance().printable()
 }
+
+// creates reports whether the cache does not have the VMI yet that was created: what was stored with the knowledge of it stays.
+func (d *decision) creates() bool { return d.VMI == nil && d.expects(CreateVMI) }
 
 // appearance returns what the printable status depends on.
 func (d statusFields) appearance() appearance {

@@ -4,6 +4,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,25 +77,53 @@ func (p *devicePass) virtualFunctions() error {
 func (p *devicePass) devices() error {
 	for i, in := range p.VMI.Spec.Domain.Devices.HostDevices {
 		field := fmt.Sprintf("%shostDevices[%d]", specDevices, i)
-		d, err := p.pop(field, in.Name, xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest))
-		if err != nil {
-			return err
+		resource := xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest)
+		for n := range p.together(resource) {
+			d, err := p.pop(field, in.Name, resource)
+			if err != nil {
+				return err
+			}
+			if err := p.device(field, &in, d, n); err != nil {
+				return err
+			}
 		}
-		out, err := p.hostDevice(field, d)
-		if err != nil {
-			return err
-		}
-		out.Alias = xmlspec.Alias(xmlspec.PrefixHost + in.Name)
-		switch {
-		case d.USB != "" && !p.hasUSB():
-			return p.Invalid(field, "USB is not supported on "+p.arch.name, "remove it")
-		case d.USB != "":
-			out.Alias = xmlspec.Alias(xmlspec.PrefixUSB + in.Name)
-		case d.MDev != "" && in.DeviceName == "" && p.arch.name == specS390X:
-			out.SubsysMDev.Model = "vfio-ap" // on s390x, mediated devices of claims are cryptographic ones
-		}
-		p.add(out)
 	}
+	return nil
+}
+
+// together returns how many devices each entry of a resource stands for: one, but for USB devices that
+// the node hands out together.
+func (p *devicePass) together(resource string) int {
+	all, entries := p.Facts.Devices[resource], 0
+	for _, in := range p.VMI.Spec.Domain.Devices.HostDevices {
+		if xmlspec.DeviceResource(in.DeviceName, in.ClaimRequest) == resource {
+			entries++
+		}
+	}
+	if len(all)%entries != 0 || slices.ContainsFunc(all, func(d HostDevice) bool { return d.USB == "" }) {
+		return 1
+	}
+	return max(1, len(all)/entries)
+}
+
+// device adds the n-th device of an entry of spec.domain.devices.hostDevices.
+func (p *devicePass) device(field string, in *v1.HostDevice, d HostDevice, n int) error {
+	out, err := p.hostDevice(field, d)
+	if err != nil {
+		return err
+	}
+	out.Alias = xmlspec.Alias(xmlspec.PrefixHost + in.Name)
+	switch {
+	case d.USB != "" && !p.hasUSB():
+		return p.Invalid(field, "USB is not supported on "+p.arch.name, "remove it")
+	case d.USB != "" && n > 0:
+		out.Alias = xmlspec.Alias(fmt.Sprintf("%s%s-%d", xmlspec.PrefixUSB, in.Name, n))
+	case d.USB != "":
+		out.Alias = xmlspec.Alias(xmlspec.PrefixUSB + in.Name)
+	case d.MDev != "" && in.DeviceName == "" && p.arch.name == specS390X:
+		out.SubsysMDev.Model = "vfio-ap" // on s390x, mediated devices of claims are cryptographic ones
+	}
+	p.add(out)
 	return nil
 }
 

@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -128,6 +129,11 @@ func TestSpecGPUs(t *testing.T) {
 	})
 }
 
+// usbHost begins a USB device.
+func usbHost(bus, device int) string {
+	return fmt.Sprintf(`<hostdev mode="subsystem" type="usb"><source><address bus="%d" device="%d"/></source>`, bus, device)
+}
+
 func TestSpecHostDevices(t *testing.T) {
 	const field = "spec.domain.devices.hostDevices[0]"
 	one := []string{"card"}
@@ -136,6 +142,11 @@ func TestSpecHostDevices(t *testing.T) {
 			change: deviceGuest(one, HostDevice{USB: "3:7"}), pick: both(pickHostdevs, pickController("usb")),
 			want: `<controller type="usb" index="0" model="qemu-xhci"/>` +
 				`<hostdev mode="subsystem" type="usb"><source><address bus="3" device="7"/></source>` + aliasXML("usb-host-card") + `</hostdev>`,
+		},
+		"host devices: USB devices that are given together": {
+			change: deviceGuest([]string{"b", "a"}, HostDevice{USB: "1:1"}, HostDevice{USB: "2:2"}, HostDevice{USB: "1:3"}, HostDevice{USB: "2:4"}), pick: pickHostdevs,
+			want: usbHost(1, 1) + aliasXML("usb-host-b") + `</hostdev>` + usbHost(2, 2) + aliasXML("usb-host-b-1") + `</hostdev>` +
+				usbHost(1, 3) + aliasXML("usb-host-a") + `</hostdev>` + usbHost(2, 4) + aliasXML("usb-host-a-1") + `</hostdev>`,
 		},
 		"host devices: PCI and mediated, in the order in which they were handed out": {
 			change: deviceGuest([]string{"b", "a"}, HostDevice{PCI: "0000:65:00.0"}, HostDevice{MDev: mdev1}), pick: pickHostdevs,
@@ -156,8 +167,11 @@ func TestSpecHostDevices(t *testing.T) {
 			}, pick: pickHostdevs,
 			want: `<hostdev mode="subsystem" type="mdev" model="vfio-ap">` + mdevSource(mdev1) + aliasXML("hostdevice-card") + `</hostdev>`,
 		},
-		"host devices: none handed out":        {change: deviceGuest(one), field: field, err: domain.ErrNotFound},
-		"host devices: too many handed out":    {change: deviceGuest(one, HostDevice{USB: "1:1"}, HostDevice{USB: "1:2"}), field: field, err: domain.ErrInvalid},
+		"host devices: none handed out":       {change: deviceGuest(one), field: field, err: domain.ErrNotFound},
+		"host devices: too many handed out":   {change: deviceGuest(one, HostDevice{PCI: "0000:65:00.0"}, HostDevice{PCI: "0000:66:00.1"}), field: field, err: domain.ErrInvalid},
+		"host devices: USB, not as many each": {change: deviceGuest([]string{"a", "b"}, HostDevice{USB: "1:1"}, HostDevice{USB: "1:2"}, HostDevice{USB: "1:3"}), field: field, err: domain.ErrInvalid},
+		"host devices: a name of two, together": {change: deviceGuest([]string{"a", "a-1"}, HostDevice{USB: "1:1"}, HostDevice{USB: "1:2"}, HostDevice{USB: "1:3"}, HostDevice{USB: "1:4"}),
+			field: "spec.domain.devices.*.name", err: domain.ErrInvalid},
 		"host devices: no address":             {change: deviceGuest(one, HostDevice{}), field: field, err: domain.ErrInvalid},
 		"host devices: two addresses":          {change: deviceGuest(one, HostDevice{USB: "1:1", MDev: mdev1}), field: field, err: domain.ErrInvalid},
 		"host devices: no PCI address":         {change: deviceGuest(one, HostDevice{PCI: "65:00.0"}), field: field, err: domain.ErrInvalid},

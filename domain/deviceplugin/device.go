@@ -5,7 +5,7 @@ package deviceplugin
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -25,20 +25,25 @@ const (
 	defaultPermissions = "rw"
 )
 
-// Device is a set of device nodes that a plugin offers as one resource.
+// Device is what a plugin offers as one resource: a set of device nodes that containers share, or
+// devices that each container has alone.
 type Device struct {
-	// Name is the name of the resource below devices.kubevirt.io: kvm.
+	// Name is the name of the resource: kvm, which is below devices.kubevirt.io, or one with a
+	// domain of its own, nvidia.com/GA102.
 	Name string
 	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
 	// device is healthy while all of them exist.
 	Nodes []string
-	// Slots is the number of containers that can use the device, at most 100,000. Defaults to
+	// Units are the devices of a resource whose devices are not alike, instead of Nodes. See
+	// [Plugin.Update].
+	Units []Unit
+	// Slots is the number of containers that can use Nodes, at most 100,000. Defaults to
 	// DefaultSlots.
 	Slots int
 	// Permissions are those of the container's device cgroup: some of r, w and m. Defaults to
 	// "rw".
 	Permissions string
-	// Open makes the plugin open each node once before it allocates the device: the first open
+	// Open makes the plugin open each of Nodes once before it allocates the device: the first open
 	// makes the kernel load the module, which a container cannot trigger.
 	Open bool
 }
@@ -65,7 +70,29 @@ func Permanent(slots int) []Device {
 }
 
 // Resource returns the full resource name: devices.kubevirt.io/kvm.
-func (d Device) Resource() string { return namespace + "/" + d.Name }
+func (d Device) Resource() string {
+	if strings.Contains(d.Name, "/") {
+		return d.Name
+	}
+	return namespace + "/" + d.Name
+}
+
+// maxSocket limits the part of a socket's name that comes from the resource: the path of a socket
+// has at most 107 bytes.
+const maxSocket = 40
+
+// socket returns the name of the plugin's socket. KubeVirt's resources have KubeVirt's names; those
+// of others may be long, and may differ in what a file name cannot have.
+func (d Device) socket() string {
+	name := d.Name
+	if strings.Contains(name, "/") {
+		h := fnv.New32a()
+		h.Write([]byte(name)) // it cannot fail
+		name = strings.ReplaceAll(name, "/", "-")
+		name = fmt.Sprintf("%s-%08x", name[:min(len(name), maxSocket)], h.Sum32())
+	}
+	return "kubevirt-" + name + ".sock"
+}
 
 // withDefaults sets the defaults of empty fields.
 func (d Device) withDefaults() Device {
@@ -84,18 +111,25 @@ func (d Device) check() error {
 	wrong := func(field, reason string) {
 		errs = append(errs, fmt.Errorf("deviceplugin: device %q: %s: %s", d.Name, field, reason))
 	}
-	if problems := validation.IsDNS1123Label(d.Name); len(problems) > 0 {
+	problems := validation.IsDNS1123Label(d.Name)
+	if strings.Contains(d.Name, "/") {
+		problems = validation.IsQualifiedName(d.Name)
+	}
+	if len(problems) > 0 {
 		wrong("Name", problems[0])
 	}
 	if d.Slots < 1 || d.Slots > maxSlots {
 		wrong("Slots", fmt.Sprintf("Invalid value: %d is not between 1 and %d", d.Slots, maxSlots))
 	}
-	if len(d.Nodes) == 0 {
+	switch {
+	case len(d.Nodes) == 0 && len(d.Units) == 0:
 		wrong("Nodes", "Required value: set the device node, such as /dev/kvm")
+	case len(d.Nodes) > 0 && len(d.Units) > 0:
+		wrong("Units", "Forbidden: the device has Nodes; remove one of them")
 	}
-	for _, n := range d.Nodes {
-		if !filepath.IsAbs(n) || filepath.Clean(n) != n {
-			wrong("Nodes", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", n))
+	for _, err := range []error{checkNodes(d.Nodes), checkUnits(d.Units)} {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("deviceplugin: device %q: %w", d.Name, err))
 		}
 	}
 	if d.Permissions == "" || strings.Trim(d.Permissions, "rwm") != "" {
@@ -104,12 +138,14 @@ func (d Device) check() error {
 	return errors.Join(errs...)
 }
 
-// slot returns the ID of the i-th slot.
-func (d Device) slot(i int) string { return d.Name + strconv.Itoa(i) }
-
-// has reports whether id is the ID of one of the device's slots.
-func (d Device) has(id string) bool {
-	number, named := strings.CutPrefix(id, d.Name)
-	i, err := strconv.Atoi(number)
-	return named && err == nil && i >= 0 && i < d.Slots && d.slot(i) == id
+// units returns the devices that the kubelet is offered: for shared nodes, one for each slot.
+func (d Device) units() []Unit {
+	if len(d.Units) > 0 {
+		return d.Units
+	}
+	out := make([]Unit, d.Slots)
+	for i := range out {
+		out[i] = Unit{ID: d.Name + strconv.Itoa(i), Nodes: d.Nodes}
+	}
+	return out
 }

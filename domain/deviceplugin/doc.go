@@ -10,6 +10,8 @@
 // reappears, and restarts after any failure, with a growing backoff. When it ends, it reports an
 // empty list to the kubelet, so that no further Pod is scheduled here.
 //
-// A device is shared: any number of containers can use /dev/kvm at once. The number of slots only
-// limits how many Pods the scheduler assigns to the node.
+// A device with [Device.Nodes] is shared: any number of containers can use /dev/kvm at once. The
+// number of slots only limits how many Pods the scheduler assigns to the node. A device with
+// [Device.Units] stands for devices of which each container gets some alone, such as PCI devices. Each
+// has its own health, and their list may change while the plugin runs ([Plugin.Update]).
 package deviceplugin

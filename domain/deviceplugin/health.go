@@ -15,24 +15,25 @@ import (
 type nodes struct {
 	watcher *fsnotify.Watcher
 	root    string
-	paths   []string
 }
 
-// look reports whether all device nodes exist. From then on the watcher reports every change that
-// can affect the result.
-func (n nodes) look() (bool, error) {
-	for _, path := range n.paths {
+// look returns the device nodes that do not exist. From then on the watcher reports every change
+// that can affect the result.
+func (n nodes) look(paths []string) (missing map[string]bool, err error) {
+	for _, path := range paths {
 		if err := n.watch(filepath.Join(n.root, path)); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
-	for _, path := range n.paths {
-		// Follow symbolic links: they are valid names of devices.
+	missing = map[string]bool{}
+	for _, path := range paths {
+		// Follow symbolic links: they are valid names of devices. A node that cannot be inspected
+		// is unusable for guests.
 		if st, err := os.Stat(filepath.Join(n.root, path)); err != nil || st.Mode()&fs.ModeDevice == 0 {
-			return false, nil //nolint:nilerr // a node that cannot be inspected is unusable for guests
+			missing[path] = true
 		}
 	}
-	return true, nil
+	return missing, nil
 }
 
 // watch adds the deepest existing directory of the path to the watcher, and repeats that for
@@ -64,8 +65,8 @@ func deepest(path string) string {
 }
 
 // load opens each device node once.
-func (n nodes) load() error {
-	for _, path := range n.paths {
+func (n nodes) load(paths []string) error {
+	for _, path := range paths {
 		f, err := os.OpenFile(filepath.Join(n.root, path), os.O_RDWR, 0)
 		if err != nil {
 			return fmt.Errorf("deviceplugin: opening the device: %w", err)

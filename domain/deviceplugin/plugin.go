@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +36,8 @@ const (
 // one applies to all further failures.
 var pauses = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}
 
-// Plugin offers one device to the kubelet. Set its fields before Start. Ready may be called
-// concurrently.
+// Plugin offers one resource to the kubelet. Set its fields before Start. Ready and Update may be
+// called concurrently.
 type Plugin struct {
 	// Device is the offered device.
 	Device Device
@@ -49,6 +50,11 @@ type Plugin struct {
 	Clock clock.Clock
 
 	serving atomic.Pointer[pluginServer]
+
+	mu sync.Mutex
+	// units is what the kubelet is offered; changed receives when Update has changed it.
+	units   []Unit
+	changed chan struct{}
 }
 
 // Ready reports whether a kubelet has accepted the registration, received the list of slots, and
@@ -58,21 +64,48 @@ func (p *Plugin) Ready() bool {
 	return s != nil && s.watched()
 }
 
+// Update replaces the devices of a plugin with [Device.Units], which may run. A device that is not
+// among them any more stays known to the kubelet, as unhealthy, and is healthy again when it
+// returns. After an error nothing has changed.
+func (p *Plugin) Update(units []Unit) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.Device.Nodes) > 0 {
+		return fmt.Errorf("deviceplugin: device %q: Units: Forbidden: the device has Nodes", p.Device.Name)
+	}
+	if err := checkUnits(units); err != nil {
+		return fmt.Errorf("deviceplugin: device %q: %w", p.Device.Name, err)
+	}
+	p.lockedInit()
+	p.units = merge(p.units, units)
+	select {
+	case p.changed <- struct{}{}:
+	default: // it is known that there is a change
+	}
+	return nil
+}
+
+// lockedInit takes over the devices of the configuration.
+func (p *Plugin) lockedInit() {
+	if p.changed == nil {
+		p.changed = make(chan struct{}, 1)
+		p.units = p.Device.units()
+	}
+}
+
+// current returns the devices, and the channel that receives when they change.
+func (p *Plugin) current() ([]Unit, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lockedInit()
+	return p.units, p.changed
+}
+
 // Start offers the device until ctx ends, and then withdraws it. It only returns an error, at once,
 // if a field is invalid.
 func (p *Plugin) Start(ctx context.Context) error {
-	p.Device = p.Device.withDefaults()
-	if err := p.Device.check(); err != nil {
+	if err := p.init(); err != nil {
 		return err
-	}
-	if p.Folder == "" {
-		p.Folder = kubelet.DevicePluginPath
-	}
-	if p.Root == "" {
-		p.Root = "/"
-	}
-	if p.Clock == nil {
-		p.Clock = clock.RealClock{}
 	}
 	log := logr.FromContextOrDiscard(ctx).WithValues("resource", p.Device.Resource())
 	for failures := 0; ctx.Err() == nil; {
@@ -100,6 +133,23 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return nil
 }
 
+// init sets the defaults of empty fields, and checks them.
+func (p *Plugin) init() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Device = p.Device.withDefaults()
+	if p.Folder == "" {
+		p.Folder = kubelet.DevicePluginPath
+	}
+	if p.Root == "" {
+		p.Root = "/"
+	}
+	if p.Clock == nil {
+		p.Clock = clock.RealClock{}
+	}
+	return p.Device.check()
+}
+
 // serve offers the device until the kubelet restarts, which is not an error, or something fails.
 func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	w, err := fsnotify.NewWatcher()
@@ -115,20 +165,15 @@ func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	if err != nil || known == nil {
 		return false, err
 	}
-	n := nodes{watcher: w, root: p.Root, paths: p.Device.Nodes}
-	healthy, err := n.look()
+	n := nodes{watcher: w, root: p.Root}
+	s := newPluginServer(p.Device, n)
+	if _, err := p.refresh(n, s); err != nil {
+		return false, err
+	}
+	sock, err := listen(ctx, filepath.Join(p.Folder, p.Device.socket()))
 	if err != nil {
 		return false, err
 	}
-	sock, err := listen(ctx, filepath.Join(p.Folder, "kubevirt-"+p.Device.Name+".sock"))
-	if err != nil {
-		return false, err
-	}
-	var load func() error
-	if p.Device.Open {
-		load = n.load
-	}
-	s := newPluginServer(p.Device, healthy, load)
 	g := grpc.NewServer()
 	kubelet.RegisterDevicePluginServer(g, s)
 	served := make(chan error, 1)
@@ -183,14 +228,26 @@ func (p *Plugin) register(ctx context.Context, endpoint string) error {
 	return errors.Join(err, c.Close())
 }
 
-// watch reports changes of the device's health until the plugin has to restart. It returns nil if
+// refresh looks at the devices, and reports whether something has changed.
+func (p *Plugin) refresh(n nodes, s *pluginServer) (changed bool, err error) {
+	units, _ := p.current()
+	missing, err := n.look(paths(units))
+	if err != nil {
+		return false, err
+	}
+	return s.set(units, missing), nil
+}
+
+// watch reports changes of the devices and their health until the plugin has to restart. It returns nil if
 // the kubelet was restarted, or removed the plugin's socket, which it does when it starts.
 func (p *Plugin) watch(ctx context.Context, n nodes, s *pluginServer, served <-chan error, lasts func() bool) error {
 	log := logr.FromContextOrDiscard(ctx)
+	_, updated := p.current()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-updated:
 		case err := <-served:
 			return fmt.Errorf("deviceplugin: socket closed: %w", err)
 		case err := <-n.watcher.Errors:
@@ -205,12 +262,13 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *pluginServer, served <-c
 				return nil
 			}
 		}
-		healthy, err := n.look()
+		changed, err := p.refresh(n, s)
 		if err != nil {
 			return err
 		}
-		if s.setHealthy(healthy) {
-			log.V(1).Info("Device health changed", "healthy", healthy)
+		if changed {
+			healthy, all := s.count()
+			log.V(1).Info("Devices changed", "healthy", healthy, "all", all)
 		}
 	}
 }

@@ -21,16 +21,17 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
+	"github.com/virtloom/virtloom/internal/fakekubelet"
 )
 
 func TestPlugins_Register(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	if err := os.Mkdir(filepath.Join(root, "dev/net"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	device(t, filepath.Join(root, "dev/net/tun"))
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	var all deviceplugin.Plugins
 	for _, d := range deviceplugin.Permanent(0) {
 		all = append(all, &deviceplugin.Plugin{Device: d, Folder: folder, Root: root})
@@ -39,11 +40,11 @@ func TestPlugins_Register(t *testing.T) {
 		t.Error("ready before the start")
 	}
 	start(t, all)
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 1000)
-	k.devices(t, "devices.kubevirt.io/tun", api.Healthy, 1000)
-	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1000)
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 1000)
+	k.AwaitDevices(t, "devices.kubevirt.io/tun", api.Healthy, 1000)
+	k.AwaitDevices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1000)
 	eventually(t, "ready", all.Ready)
-	for _, r := range k.requests {
+	for _, r := range k.Requests() {
 		name := strings.TrimPrefix(r.ResourceName, "devices.kubevirt.io/")
 		want := &api.RegisterRequest{Version: "v1beta1", Endpoint: "kubevirt-" + name + ".sock",
 			ResourceName: "devices.kubevirt.io/" + name, Options: &api.DevicePluginOptions{}}
@@ -68,12 +69,12 @@ func eventually(t *testing.T, what string, so func() bool) {
 }
 
 func TestPlugin_Allocate(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	start(t, kvm(root, folder, 3))
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 3)
-	c := k.plugin()
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 3)
+	c := k.Plugin("devices.kubevirt.io/kvm")
 	allocate := func(containers ...[]string) (*api.AllocateResponse, error) {
 		req := &api.AllocateRequest{}
 		for _, ids := range containers {
@@ -112,14 +113,14 @@ func TestPlugin_Allocate(t *testing.T) {
 }
 
 func TestPlugin_Health(t *testing.T) {
-	root, folder := node(t)
-	k := newKubelet(t, folder)
+	root, folder := fakekubelet.Node(t)
+	k := fakekubelet.New(t, folder)
 	p := &deviceplugin.Plugin{Device: deviceplugin.TUN(2), Folder: folder, Root: root}
 	start(t, p)
 	const resource = "devices.kubevirt.io/tun"
 	path := filepath.Join(root, "dev/net/tun")
-	k.devices(t, resource, api.Unhealthy, 2) // its directory is missing, too
-	_, err := k.plugin().Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"tun0"}}}})
+	k.AwaitDevices(t, resource, api.Unhealthy, 2) // its directory is missing, too
+	_, err := k.Plugin(resource).Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"tun0"}}}})
 	if status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("a missing device was allocated: %v", err)
 	}
@@ -128,11 +129,11 @@ func TestPlugin_Health(t *testing.T) {
 			t.Fatal(err)
 		}
 		device(t, path)
-		k.devices(t, resource, api.Healthy, 2)
+		k.AwaitDevices(t, resource, api.Healthy, 2)
 		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 			t.Fatal(err)
 		}
-		k.devices(t, resource, api.Unhealthy, 2)
+		k.AwaitDevices(t, resource, api.Unhealthy, 2)
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -141,8 +142,8 @@ func TestPlugin_Health(t *testing.T) {
 		t.Fatal(err)
 	}
 	device(t, path)
-	k.devices(t, resource, api.Healthy, 2) // the file is a device now
-	if n := len(k.requests); n != 1 {
+	k.AwaitDevices(t, resource, api.Healthy, 2) // the file is a device now
+	if n := len(k.Requests()); n != 1 {
 		t.Errorf("%d registrations for one kubelet", n)
 	}
 	if !p.Ready() {
@@ -151,45 +152,43 @@ func TestPlugin_Health(t *testing.T) {
 }
 
 func TestPlugin_KubeletRestart(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	p := kvm(root, folder, 2)
 	start(t, p)
 	for range 3 {
-		k := newKubelet(t, folder) // the first time, the plugin is started before the kubelet
-		k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+		k := fakekubelet.New(t, folder) // the first time, the plugin is started before the kubelet
+		k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 		eventually(t, "ready", p.Ready)
-		k.end()
+		k.End()
 		eventually(t, "not ready without a kubelet", func() bool { return !p.Ready() })
 	}
 }
 
 func TestPlugin_SocketRemoved(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	start(t, kvm(root, folder, 2))
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 	if err := os.Remove(filepath.Join(folder, "kubevirt-kvm.sock")); err != nil {
 		t.Fatal(err)
 	}
-	k.until(t, "registered again", func() bool { return len(k.requests) == 2 })
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	k.Until(t, "registered again", func() bool { return len(k.Requests()) == 2 })
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 }
 
 func TestPlugin_EndSendsEmptyList(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	p := kvm(root, folder, 2)
 	end := start(t, p)
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 	if err := end(); err != nil {
 		t.Fatal(err)
 	}
-	k.until(t, "an empty list, then the end", func() bool {
-		return k.ended["devices.kubevirt.io/kvm"] && len(k.lists["devices.kubevirt.io/kvm"]) == 0
-	})
+	k.AwaitEnd(t, "devices.kubevirt.io/kvm")
 	if p.Ready() {
 		t.Error("ready after the end")
 	}
@@ -199,10 +198,10 @@ func TestPlugin_EndSendsEmptyList(t *testing.T) {
 }
 
 func TestPlugin_Backoff(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
-	k := newKubelet(t, folder)
-	k.refuse = status.Error(codes.Unavailable, "not now")
+	k := fakekubelet.New(t, folder)
+	k.Refuse(status.Error(codes.Unavailable, "not now"))
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	p := kvm(root, folder, 2)
 	p.Clock = clock
@@ -210,7 +209,7 @@ func TestPlugin_Backoff(t *testing.T) {
 	try := 0
 	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second} {
 		try++
-		k.until(t, "an attempt", func() bool { return len(k.requests) == try })
+		k.Until(t, "an attempt", func() bool { return len(k.Requests()) == try })
 		// Only the backoff waits on the clock; the list is not watched.
 		eventually(t, "it waits", clock.HasWaiters)
 		clock.Step(pause - time.Millisecond)
@@ -219,13 +218,11 @@ func TestPlugin_Backoff(t *testing.T) {
 		}
 		clock.Step(time.Millisecond)
 	}
-	k.until(t, "the last attempt", func() bool { return len(k.requests) == try+1 })
+	k.Until(t, "the last attempt", func() bool { return len(k.Requests()) == try+1 })
 	eventually(t, "it waits", clock.HasWaiters)
-	k.mu.Lock()
-	k.refuse = nil
-	k.mu.Unlock()
+	k.Refuse(nil)
 	clock.Step(10 * time.Second)
-	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 	if err := end(); err != nil {
 		t.Error(err)
 	}
@@ -262,10 +259,10 @@ func TestPlugin_ExistingSocket(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, folder := node(t)
+			root, folder := fakekubelet.Node(t)
 			device(t, filepath.Join(root, "dev/kvm"))
 			path := filepath.Join(folder, "kubevirt-kvm.sock")
-			k := newKubelet(t, folder)
+			k := fakekubelet.New(t, folder)
 			tt.lay(t, path)
 			before, err := os.Lstat(path)
 			if err != nil {
@@ -285,7 +282,7 @@ func TestPlugin_ExistingSocket(t *testing.T) {
 				}
 				clock.Step(time.Second)
 			}
-			k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+			k.AwaitDevices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 		})
 	}
 }
@@ -329,19 +326,19 @@ func TestPlugin_InvalidDevice(t *testing.T) {
 }
 
 func TestPlugin_OpensDeviceBeforeAllocation(t *testing.T) {
-	root, folder := node(t)
+	root, folder := fakekubelet.Node(t)
 	path := filepath.Join(root, "dev/vhost-net")
 	device(t, path)
-	k := newKubelet(t, folder)
+	k := fakekubelet.New(t, folder)
 	start(t, &deviceplugin.Plugin{Device: deviceplugin.Device{Name: "vhost-net", Nodes: []string{"/dev/vhost-net", "/dev/none"}, Slots: 1, Open: true},
 		Folder: folder, Root: root})
-	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1) // one of two nodes is not enough
+	k.AwaitDevices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1) // one of two nodes is not enough
 	nowhere := filepath.Join(root, "dev/none")
 	if err := mknod(nowhere, 511); err != nil { // a major number without a driver
 		t.Fatal(err)
 	}
-	k.devices(t, "devices.kubevirt.io/vhost-net", api.Healthy, 1)
-	_, err := k.plugin().Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"vhost-net0"}}}})
+	k.AwaitDevices(t, "devices.kubevirt.io/vhost-net", api.Healthy, 1)
+	_, err := k.Plugin("devices.kubevirt.io/vhost-net").Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"vhost-net0"}}}})
 	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "dev/none") {
 		t.Fatalf("the device was not opened: %v", err)
 	}

@@ -4,6 +4,8 @@ package deviceplugin
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -17,32 +19,51 @@ type pluginServer struct {
 	kubelet.UnimplementedDevicePluginServer
 
 	device Device
-	// load is called before an allocation; nil if not needed.
-	load func() error
+	nodes  nodes
 
 	mu sync.Mutex
-	// healthy and ended determine the next list; changed is closed when either changes.
-	healthy bool
+	// units are the devices, by their order in states, which is the list for the kubelet. That and
+	// ended determine the next list; changed is closed when either changes.
+	units   []Unit
+	states  []*kubelet.Device
+	index   map[string]int
 	ended   bool
 	changed chan struct{}
 	// watching is the number of streams that have sent a list.
 	watching int
 }
 
-func newPluginServer(d Device, healthy bool, load func() error) *pluginServer {
-	return &pluginServer{device: d, healthy: healthy, load: load, changed: make(chan struct{})}
+func newPluginServer(d Device, n nodes) *pluginServer {
+	return &pluginServer{device: d, nodes: n, changed: make(chan struct{})}
 }
 
-// setHealthy sets the health, and makes all streams send the list again if it has changed.
-func (s *pluginServer) setHealthy(healthy bool) (changed bool) {
+// set sets the devices and their health, and makes all streams send the list again if it has
+// changed.
+func (s *pluginServer) set(units []Unit, missing map[string]bool) (changed bool) {
+	states, index := make([]*kubelet.Device, len(units)), make(map[string]int, len(units))
+	for i, u := range units {
+		states[i], index[u.ID] = u.state(missing), i
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.healthy == healthy || s.ended {
-		return false
+	changed = !s.ended && !slices.EqualFunc(s.states, states, sameState)
+	s.units, s.states, s.index = units, states, index
+	if changed {
+		s.lockedNotify()
 	}
-	s.healthy = healthy
-	s.lockedNotify()
-	return true
+	return changed
+}
+
+// count returns how many devices are healthy, of how many.
+func (s *pluginServer) count() (healthy, all int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.states {
+		if d.Health == kubelet.Healthy {
+			healthy++
+		}
+	}
+	return healthy, len(s.states)
 }
 
 // end makes all streams send an empty list and end.
@@ -71,22 +92,14 @@ func (s *pluginServer) watched() bool {
 func (s *pluginServer) list() (list *kubelet.ListAndWatchResponse, changed <-chan struct{}, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list = &kubelet.ListAndWatchResponse{}
 	if s.ended {
-		return list, s.changed, true
+		return &kubelet.ListAndWatchResponse{}, s.changed, true
 	}
-	health := kubelet.Unhealthy
-	if s.healthy {
-		health = kubelet.Healthy
-	}
-	for i := range s.device.Slots {
-		list.Devices = append(list.Devices, &kubelet.Device{ID: s.device.slot(i), Health: health})
-	}
-	return list, s.changed, false
+	return &kubelet.ListAndWatchResponse{Devices: s.states}, s.changed, false // states are replaced, never changed
 }
 
-// count adds n to the number of streams that have sent a list.
-func (s *pluginServer) count(n int) {
+// watch adds n to the number of streams that have sent a list.
+func (s *pluginServer) watch(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watching += n
@@ -108,8 +121,8 @@ func (s *pluginServer) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamin
 			return nil
 		}
 		if first {
-			s.count(1)
-			defer s.count(-1)
+			s.watch(1)
+			defer s.watch(-1)
 		}
 		select {
 		case <-changed:
@@ -119,50 +132,80 @@ func (s *pluginServer) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamin
 	}
 }
 
-// Allocate returns the device nodes for each container.
+// Allocate returns the device nodes for each container, and the variables that say which devices
+// they are.
 func (s *pluginServer) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	out := &kubelet.AllocateResponse{}
 	for _, container := range req.GetContainerRequests() {
-		if err := s.check(container.GetDevicesIds()); err != nil {
+		units, err := s.allocated(container.GetDevicesIds())
+		if err != nil {
 			return nil, err
 		}
-		answer := &kubelet.ContainerAllocateResponse{}
-		for _, n := range s.device.Nodes {
-			answer.Devices = append(answer.Devices, &kubelet.DeviceSpec{ContainerPath: n, HostPath: n, Permissions: s.device.Permissions})
-		}
-		out.ContainerResponses = append(out.ContainerResponses, answer)
+		out.ContainerResponses = append(out.ContainerResponses, s.container(units))
 	}
-	if s.load != nil {
-		if err := s.load(); err != nil {
+	if s.device.Open {
+		if err := s.nodes.load(s.device.Nodes); err != nil {
 			return nil, status.Errorf(codes.Unavailable, "%s is not usable: %v", s.device.Resource(), err)
 		}
 	}
 	return out, nil
 }
 
-// PreStartContainer only makes the checks of Allocate.
-func (s *pluginServer) PreStartContainer(_ context.Context, req *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
-	return &kubelet.PreStartContainerResponse{}, s.check(req.GetDevicesIds())
+// container returns what one container gets.
+func (s *pluginServer) container(units []Unit) *kubelet.ContainerAllocateResponse {
+	answer := &kubelet.ContainerAllocateResponse{}
+	for _, n := range paths(units) {
+		answer.Devices = append(answer.Devices, &kubelet.DeviceSpec{ContainerPath: n, HostPath: n, Permissions: s.device.Permissions})
+	}
+	for _, u := range units {
+		if u.Variable == "" {
+			continue
+		}
+		if answer.Envs == nil {
+			answer.Envs = map[string]string{}
+		}
+		value := strings.Join(u.Values, ",")
+		if before := answer.Envs[u.Variable]; before != "" {
+			value = before + "," + value
+		}
+		answer.Envs[u.Variable] = value
+	}
+	return answer
 }
 
-// check rejects unknown slot IDs, and a device that is not available.
-func (s *pluginServer) check(ids []string) error {
-	seen := map[string]bool{}
-	for _, id := range ids {
-		if !s.device.has(id) || seen[id] {
-			return status.Errorf(codes.InvalidArgument, "unknown or duplicate device ID %q for %s", id, s.device.Resource())
-		}
-		seen[id] = true
-	}
+// PreStartContainer only makes the checks of Allocate.
+func (s *pluginServer) PreStartContainer(_ context.Context, req *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
+	_, err := s.allocated(req.GetDevicesIds())
+	return &kubelet.PreStartContainerResponse{}, err
+}
+
+// allocated returns the devices of these IDs, in the order of the list. It rejects unknown IDs, and
+// devices that are not available.
+func (s *pluginServer) allocated(ids []string) ([]Unit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var at []int
+	healthy := true
+	for _, id := range ids {
+		i, known := s.index[id]
+		if !known || slices.Contains(at, i) {
+			return nil, status.Errorf(codes.InvalidArgument, "unknown or duplicate device ID %q for %s", id, s.device.Resource())
+		}
+		at = append(at, i)
+		healthy = healthy && s.states[i].Health == kubelet.Healthy
+	}
 	switch {
 	case len(ids) == 0:
-		return status.Errorf(codes.InvalidArgument, "no device IDs requested for %s", s.device.Resource())
+		return nil, status.Errorf(codes.InvalidArgument, "no device IDs requested for %s", s.device.Resource())
 	case s.ended:
-		return status.Errorf(codes.Unavailable, "%s is being withdrawn", s.device.Resource())
-	case !s.healthy:
-		return status.Errorf(codes.FailedPrecondition, "%s is not available on this node", s.device.Resource())
+		return nil, status.Errorf(codes.Unavailable, "%s is being withdrawn", s.device.Resource())
+	case !healthy:
+		return nil, status.Errorf(codes.FailedPrecondition, "%s is not available on this node", s.device.Resource())
 	}
-	return nil
+	slices.Sort(at)
+	units := make([]Unit, len(at))
+	for i, n := range at {
+		units[i] = s.units[n]
+	}
+	return units, nil
 }

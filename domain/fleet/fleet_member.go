@@ -86,12 +86,12 @@ func (m *member) setUp(up bool, why error) {
 		return
 	}
 	m.up = up
-	if !f.roster.lockedBalance(&f.hints, why) {
-		cause := "Lost"
-		if up {
-			cause = string(domain.Resync)
-		}
-		f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: m.name, Why: cause})
+	told := f.roster.lockedBalance(&f.hints, why)
+	switch {
+	case !up: // that the whole fleet is lost says nothing about each domain
+		f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: m.name, Why: "Lost"})
+	case !told:
+		f.hints.Tell(domain.Event{Kind: domain.Changed, Domain: m.name, Why: string(domain.Resync)})
 	}
 }
 

@@ -280,6 +280,7 @@ func TestFleet_LostMemberEvent(t *testing.T) {
 	until("loss of b", why("b", "Lost"))
 	members["a"].Disconnect()
 	until("loss of all", func(e domain.Event) bool { return e.Kind == domain.Lost })
+	until("loss of a", why("a", "Lost"))
 	members["b"].Reconnect()
 	until("return of the first", func(e domain.Event) bool { return e.Kind == domain.Resync })
 	members["a"].Reconnect()

@@ -170,8 +170,11 @@ func (r *informing) answer(name string, rec *record, a answer, late bool) {
 		rec.fresh = asked
 		r.lockedPublish(name, rec, nil)
 	case errors.Is(a.err, domain.ErrDisconnected):
-		// No evidence about the domain; all are read when the connection is back.
+		// No evidence about the domain; all are read when the connection is back. That a hint is not answered is published.
 		rec.owed = true
+		if rec.hinted {
+			r.lockedBelieve(name, rec)
+		}
 	default:
 		rec.owed = true
 		r.lockedBelieve(name, rec)

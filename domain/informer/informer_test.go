@@ -186,6 +186,16 @@ func TestInformer(t *testing.T) {
 			time.Sleep(2 * informer.DefaultResync)
 			in.knows("a", "none")
 		},
+		"says that a domain that changed cannot be asked about": func(in *informed) {
+			in.apply(domain.Start, "a")
+			in.knows("a", "Running")
+			free := in.Inject(memory.Fault{Call: "Get", Domain: "a", Err: domain.ErrDisconnected})
+			in.apply(domain.SetMetadata, "a")
+			in.knows("a", "Running stale")
+			free()
+			time.Sleep(informer.DefaultResync)
+			in.knows("a", "Running")
+		},
 		"many that hang hold up nobody": func(in *informed) {
 			for n := range 3 * informer.DefaultQuestions {
 				name := fmt.Sprintf("%c", 'A'+n)

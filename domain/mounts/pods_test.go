@@ -323,13 +323,16 @@ func TestOwnDevices_AllocatedOnly(t *testing.T) {
 	nodes(t, dev, map[string]uint64{
 		"kvm": unix.Mkdev(10, 232), "net/tun": unix.Mkdev(10, 200), "vhost-net": unix.Mkdev(1, 3), // a number that is not its own
 		"data": unix.Mkdev(7, 250), "other": unix.Mkdev(7, 251), "char": unix.Mkdev(1, 5), "mounted": unix.Mkdev(7, 252),
+		"vfio/vfio": unix.Mkdev(10, 196), "vfio/12": unix.Mkdev(511, 0), "vfio/block": unix.Mkdev(7, 249), "vfio/devices/vfio0": unix.Mkdev(510, 0),
+		"bus/usb/001/002": unix.Mkdev(189, 1), "bus/usb/002/001": unix.Mkdev(10, 229), "bus/usb/stray": unix.Mkdev(189, 5),
 	})
-	nodes(t, ofNode, map[string]uint64{"disk": unix.Mkdev(7, 253), "vsock": unix.Mkdev(10, 241)})
+	nodes(t, ofNode, map[string]uint64{"disk": unix.Mkdev(7, 253), "vsock": unix.Mkdev(10, 241), "001": unix.Mkdev(189, 2)})
 	if err := errors.Join(os.Symlink(filepath.Join(ofNode, "disk"), filepath.Join(dev, "link")), os.Symlink(filepath.Join(ofNode, "vsock"), filepath.Join(dev, "vhost-vsock")),
-		os.WriteFile(filepath.Join(dev, "file"), nil, 0o600)); err != nil {
+		os.Symlink(ofNode, filepath.Join(dev, "bus/usb/003")), os.Symlink(filepath.Join(ofNode, "vsock"), filepath.Join(dev, "vfio/13")),
+		os.WriteFile(filepath.Join(dev, "file"), nil, 0o600), os.Mkdir(filepath.Join(dev, "bus/usb/004"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	l := newLauncher(t, dev+":/dev", filepath.Join(dev, "other")+":/dev/mounted")
+	l := newLauncher(t, dev+":/dev", filepath.Join(dev, "other")+":/dev/mounted", ofNode+":/dev/bus/usb/004")
 	inside := filepath.Join("/proc", strconv.Itoa(l.cmd.Process.Pid), "root/dev")
 	for _, name := range []string{"data", "char", "link", "file", "mounted", "none", "net", "../dev/other"} {
 		v := v1.Volume{Name: name}
@@ -346,7 +349,9 @@ func TestOwnDevices_AllocatedOnly(t *testing.T) {
 	for path, want := range map[string]uint32{
 		inside + "/kvm": qemu, inside + "/net/tun": qemu, inside + "/data": qemu,
 		inside + "/vhost-net": 0, inside + "/other": 0, inside + "/char": 0, inside + "/file": 0, inside + "/net": 0, inside + "/mounted": 0,
-		ofNode + "/disk": 0, ofNode + "/vsock": 0,
+		ofNode + "/disk": 0, ofNode + "/vsock": 0, ofNode + "/001": 0,
+		inside + "/vfio/vfio": qemu, inside + "/vfio/12": qemu, inside + "/vfio/block": 0, inside + "/vfio/devices": 0, inside + "/vfio/devices/vfio0": 0,
+		inside + "/bus/usb/001/002": qemu, inside + "/bus/usb/002/001": 0, inside + "/bus/usb/stray": 0, inside + "/bus/usb/001": 0,
 	} {
 		if st := stat(t, path); st.Uid != want {
 			t.Errorf("%s is user %d's, want %d", path, st.Uid, want)

@@ -46,8 +46,9 @@ const (
 	askWithin   = 30 * time.Second
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
-	// checkAgain is how often a node that lacks something is checked between two reports.
+	// checkAgain is how often a node that lacks something is checked between two reports, checkFit how often one that lacks nothing.
 	checkAgain = time.Second
+	checkFit   = 10 * time.Second
 )
 
 // Readiness reports whether the node's dependencies besides its hypervisor are ready, such as its
@@ -190,14 +191,18 @@ func (h *Heartbeat) awaitNode(ctx context.Context, ready bool, devicesUntil, unt
 	return !ready && h.awaitDevices(ctx, devicesUntil) || h.awaitFit(ctx, until)
 }
 
-// awaitFit returns when what the node lacks has changed, such as by a KubeVirt object that allows emulation, or at until, and reports
-// which. A node that lacks nothing has nothing to wait for.
+// awaitFit returns when what the node lacks has changed, such as by a KubeVirt object that allows emulation, or does not any more, or at
+// until, and reports which.
 func (h *Heartbeat) awaitFit(ctx context.Context, until time.Time) bool {
-	for len(h.problems) > 0 && h.Clock.Now().Add(checkAgain).Before(until) {
+	every := checkFit
+	if len(h.problems) > 0 {
+		every = checkAgain
+	}
+	for h.Check != nil && h.Clock.Now().Add(every).Before(until) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-h.Clock.After(checkAgain):
+		case <-h.Clock.After(every):
 		}
 		if !slices.Equal(h.Check(ctx), h.problems) {
 			return true

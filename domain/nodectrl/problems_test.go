@@ -52,9 +52,17 @@ func TestHeartbeat_NodeUnfit(t *testing.T) {
 		lacks.Store(false)
 		h.pass(2 * time.Second) // long before the next heartbeat
 		look("true", nil)
+		lacks.Store(true)
+		h.pass(11 * time.Second) // long before the next heartbeat as well
+		look("false", want)
 		must(t, h.stop())
-		if got := <-recorder.Events; !strings.Contains(got, "no tun (modprobe tun)") || len(recorder.Events) > 0 {
-			t.Errorf("event %q, and %d more", got, len(recorder.Events))
+		for range 2 {
+			if got := <-recorder.Events; !strings.Contains(got, "no tun (modprobe tun)") {
+				t.Errorf("event %q", got)
+			}
+		}
+		if len(recorder.Events) > 0 {
+			t.Errorf("%d more events", len(recorder.Events))
 		}
 	})
 }

@@ -52,6 +52,10 @@ type Networks interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
+// HostDevices returns the host devices that the node has allocated to a VMI, by resource: package
+// hostdevice. While its launcher is not there the error wraps [domain.ErrNotReady].
+type HostDevices func(vmi *v1.VirtualMachineInstance) (map[string][]convert.HostDevice, error)
+
 // attached is what other parts of the node make for VMIs: networks, and volumes that Pods hold.
 type attached struct{ *Workspace }
 
@@ -71,6 +75,19 @@ func (w attached) networks(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		return &convert.Error{Object: objectName(vmi), Reason: "networks are not ready on this node", Err: err}
 	}
 	f.Links = links
+	return nil
+}
+
+// hostDevices finds out which host devices the VMI has.
+func (w attached) hostDevices(vmi *v1.VirtualMachineInstance, f *convert.Facts) error {
+	if w.HostDevices == nil {
+		return nil
+	}
+	devices, err := w.HostDevices(vmi)
+	if err != nil {
+		return &convert.Error{Object: objectName(vmi), Reason: "cannot find out which host devices it has on this node", Err: err}
+	}
+	f.Devices = devices
 	return nil
 }
 

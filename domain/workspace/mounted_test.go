@@ -124,6 +124,22 @@ func (w *wires) Prepare(context.Context, *v1.VirtualMachineInstance) (map[string
 	return w.links, w.err
 }
 
+func TestHostDevices_OfNode(t *testing.T) {
+	w := newWorkspace(t)
+	devices, err := map[string][]convert.HostDevice{"a.example/card": {{PCI: "0000:65:00.0"}}}, fmt.Errorf("its launcher: %w", domain.ErrNotReady)
+	w.HostDevices = func(*v1.VirtualMachineInstance) (map[string][]convert.HostDevice, error) { return devices, err }
+	vmi := guest("uid-1")
+	_, failed := w.Prepare(t.Context(), vmi, kvmHost)
+	domainfixture.Says(t, failed, "ns/guest", "host devices", "its launcher")
+	if !errors.Is(failed, domain.ErrNotReady) {
+		t.Errorf("%v", failed)
+	}
+	err = nil
+	if f := prepare(t, w, vmi); len(f.Devices["a.example/card"]) != 1 {
+		t.Errorf("devices are %v", f.Devices)
+	}
+}
+
 func TestNetworks_NotReady(t *testing.T) {
 	w := newWorkspace(t)
 	n := &wires{err: fmt.Errorf("waiting for network %q: %w", "blue", domain.ErrNotReady)}

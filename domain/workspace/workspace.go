@@ -79,6 +79,8 @@ type Workspace struct {
 	FirmwareDirs []string
 	// DedicatedCPUs is called for VMIs with dedicated CPUs; nil means that the node has none.
 	DedicatedCPUs DedicatedCPUs
+	// HostDevices is called for every VMI; nil means that the node has none for them.
+	HostDevices HostDevices
 	// Volumes gives access to disks that Pods hold for VMIs: hotplugged volumes, and, without
 	// Images, images. Nil means that images come from Images and hotplugged volumes from Claims.
 	Volumes Volumes
@@ -141,6 +143,9 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		return f, err
 	}
 	if err := (attached{w}).networks(ctx, vmi, &f); err != nil {
+		return f, err
+	}
+	if err := (attached{w}).hostDevices(vmi, &f); err != nil {
 		return f, err
 	}
 	if f.Kernel, f.Initrd, err = w.bootFiles(vmi).kernel(ctx); err != nil {

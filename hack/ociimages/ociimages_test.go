@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
 func must(t *testing.T, err error) {
@@ -128,6 +129,7 @@ func TestImage_MatchesFolder(t *testing.T) {
 	if n := len(manifest.Manifests); n != 1 || manifest.Manifests[0].Annotations[refName] != "localhost/virtloom-a:1" {
 		t.Fatalf("%d images: %+v", n, manifest.Manifests)
 	}
+	must(t, validate.Index(index)) // as "crane validate" does
 	image, err := index.Image(manifest.Manifests[0].Digest)
 	must(t, err)
 	config, err := image.ConfigFile()
@@ -205,6 +207,7 @@ func TestArchive_MatchesLayout(t *testing.T) {
 		must(t, err)
 		got, err := tarball.ImageFromPath(path, &tag)
 		must(t, err)
+		must(t, validate.Image(got))
 		wantConfig, err := want.ConfigName()
 		must(t, err)
 		if gotConfig, err := got.ConfigName(); err != nil || gotConfig != wantConfig {

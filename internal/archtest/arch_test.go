@@ -104,6 +104,7 @@ var edges = map[string][]string{
 	"domain/nodectrl": {"domain", "handoff", "template/templatectrl"},
 
 	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain", "domain/transport"},
+	"domain/hostdevice":          {"domain", "domain/convert", "domain/deviceplugin"},
 	"domain/mounts":              {"domain", "domain/convert", "internal/durable", "internal/volumeclaim"},
 	"domain/network":             {"domain", "domain/convert", "domain/internal/xmlspec", "domain/network/dhcp", "internal/durable"},
 	"domain/network/dhcp":        {},
@@ -142,7 +143,7 @@ var pure = map[string][]string{
 var only = map[string][]string{
 	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/vmctrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
 	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/vmctrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
-	"google.golang.org/grpc":                    {"domain/launcher", "domain/deviceplugin", "refdaemon", "internal/"},
+	"google.golang.org/grpc":                    {"domain/launcher", "domain/deviceplugin", "domain/hostdevice", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirt":                    {"domain/libvirt", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/", "examples/"},
 	"github.com/google/go-containerregistry":    {"refdaemon", "internal/", "hack/"},

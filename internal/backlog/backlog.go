@@ -34,6 +34,8 @@ type Backlog struct {
 	mu sync.Mutex
 	// queue is nil before the controller has started; guarded by mu.
 	queue Queue
+	// beside reports whether another controller of the process has a backlog; nil without one, set before the start.
+	beside func() bool
 	// since is when the oldest deferred write of each object was deferred; guarded by mu.
 	since map[types.NamespacedName]time.Time
 }
@@ -63,6 +65,22 @@ func (b *Backlog) impatient(now time.Time) []types.NamespacedName {
 		}
 	}
 	return out
+}
+
+// Beside makes writes wait for another controller's objects too, while busy reports that it has many of them: both load one
+// API server. It must be called before the controller starts; nil changes nothing. Two backlogs may be beside each other.
+func (b *Backlog) Beside(busy func() bool) { b.beside = busy }
+
+// Busy reports whether so many objects wait, not counting those with deferred writes only, that all workers have other work.
+func (b *Backlog) Busy(workers int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lockedBusy(len(b.since), workers)
+}
+
+// lockedBusy reports whether more objects wait than there are workers, not counting so many with deferred writes.
+func (b *Backlog) lockedBusy(deferred, workers int) bool {
+	return b.queue != nil && b.queue.Len()-deferred > workers
 }
 
 // Use sets the queue.
@@ -97,8 +115,10 @@ func (b *Backlog) Done(key types.NamespacedName) {
 }
 
 // Saturated reports whether so many objects wait, not counting those with deferred writes only, that all workers have
-// other work, and the write has not been deferred for Patience yet. It also returns since when it has been deferred.
+// other work, here or beside, and the write has not been deferred for Patience yet. It also returns since when it has
+// been deferred.
 func (b *Backlog) Saturated(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
+	busy := b.beside != nil && b.beside() // it may ask for Busy of this one, so the lock is not held
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	since, known := b.since[key]
@@ -108,7 +128,7 @@ func (b *Backlog) Saturated(key types.NamespacedName, workers int, now time.Time
 	} else {
 		since = now
 	}
-	return since, b.queue != nil && b.queue.Len()-others > workers && now.Before(since.Add(Patience))
+	return since, b.queue != nil && (busy || b.lockedBusy(others, workers)) && now.Before(since.Add(Patience))
 }
 
 // Later returns the result of a pass that deferred a write: unless the object is requeued earlier, it is requeued after

@@ -4,6 +4,7 @@ package backlog_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,40 @@ func TestOutdone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Two controllers of a process wait for each other's objects, and ask each other at the same time.
+func TestBacklog_Beside(t *testing.T) {
+	const workers = 4
+	var machines, guests backlog.Backlog
+	guests.Beside(func() bool { return machines.Busy(workers) })
+	machines.Beside(func() bool { return guests.Busy(workers) })
+	if machines.Busy(workers) {
+		t.Error("a controller that has not started is busy")
+	}
+	machines.Use(&long{waiting: 5})
+	guests.Use(&long{waiting: 0})
+	if _, yes := guests.Saturated(key("own"), workers, epoch); !yes {
+		t.Error("others wait beside, and nothing is deferred")
+	}
+	machines.Put(key("a"), epoch)
+	if _, yes := guests.Saturated(key("own"), workers, epoch); yes {
+		t.Error("those beside are deferred themselves, and are waited for")
+	}
+	machines.Done(key("a"))
+	guests.Put(key("own"), epoch.Add(-backlog.Patience))
+	if _, yes := guests.Saturated(key("own"), workers, epoch); yes {
+		t.Error("those beside delay a write for ever")
+	}
+	var both sync.WaitGroup
+	for _, b := range []*backlog.Backlog{&machines, &guests} {
+		both.Go(func() {
+			for range 1000 {
+				b.Saturated(key("own"), workers, epoch)
+			}
+		})
+	}
+	both.Wait()
 }
 
 func TestBacklog_Done(t *testing.T) {

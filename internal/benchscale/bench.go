@@ -42,7 +42,9 @@ type bench struct {
 	rig     *rig.Rig
 	client  client.Client
 	rec     *recorder
-	daemon  *daemon
+	// daemon is the controller that is measured, and user who it is to the API server.
+	daemon measured
+	user   string
 	// moves is for how long guests move on average, in nanoseconds.
 	moves atomic.Int64
 	// cancel ends the goroutines of this process, ended is closed when the nodes have ended.
@@ -50,13 +52,23 @@ type bench struct {
 	ended  chan error
 }
 
+// measured is a controller under load.
+type measured interface {
+	Pid() int
+	// rests waits until it has had nothing to do for a while.
+	rests(ctx context.Context) error
+	// profile takes CPU profiles until the returned function is called, which returns their files.
+	profile(ctx context.Context, folder, phase string) (stop func() []string)
+	stop() error
+}
+
 // newBench starts a control plane with nodes and watches.
 func newBench(ctx context.Context, o options, out io.Writer) (_ *bench, err error) {
 	ctrl.SetLogger(logr.Discard())
-	b := &bench{options: o, out: out, rec: newRecorder()}
+	b := &bench{options: o, out: out, rec: newRecorder(), user: rig.UserController}
 	ctx, b.cancel = context.WithCancel(ctx)
 	b.rig, err = rig.Start(ctx, rig.Options{
-		Log: b.logf, SimulatedNodes: o.nodes, LeanAudit: !o.keep, KeepLogs: o.keep,
+		Log: b.logf, SimulatedNodes: o.nodes, LeanAudit: !o.keep, KeepLogs: o.keep, Definitions: stockDefinitions(o),
 		SimulatedNode: rig.NodeSpec{
 			Labels:      map[string]string{v1.CPUModelLabel + cpuModel: "true"},
 			Annotations: map[string]string{v1.VirtHandlerHeartbeat: time.Now().UTC().Format(time.RFC3339)},
@@ -206,7 +218,9 @@ func (m meter) end(ctx context.Context, p *Phase) error {
 	if err != nil {
 		return err
 	}
-	p.wrote(writesOf(requests, window{user: rig.UserController, from: m.begun}, p.N))
+	p.wrote(writesOf(requests, window{user: m.b.user, from: m.begun}, p.N))
+	p.Components = componentsOf(requests, window{namespace: namespace, from: m.begun}, p.N)
+	p.add(writesOfAll, p.Components[everybody], "")
 	p.add(controllerCPU, (controller - m.controller).Seconds(), "s")
 	p.add(serverCPU, (server - m.server).Seconds(), "s")
 	p.add(planeCPU, (plane - m.plane).Seconds(), "s")

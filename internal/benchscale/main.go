@@ -20,14 +20,22 @@ import (
 	"syscall"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/virtloom/virtloom/internal/rig"
+)
+
+// Kinds of what is created.
+const (
+	kindGuest   = "vmi"
+	kindMachine = "vm"
 )
 
 // options are the flags.
 type options struct {
 	guests, moves, waiting, cached, nodes int
 	idle, within                          time.Duration
-	output, profiles, daemon              string
+	output, profiles, daemon, kind, stock string
 	floor, check, verbose, keep           bool
 	// daemonArgs are further arguments of the controller.
 	daemonArgs []string
@@ -54,6 +62,8 @@ func main() {
 // parse reads the flags.
 func parse(args []string) (o options, err error) {
 	fs := flag.NewFlagSet("benchscale", flag.ContinueOnError)
+	fs.StringVar(&o.kind, "kind", "vmi", "`kind` of what is created: vmi, or vm, for which as many guests without VirtualMachines are measured before")
+	fs.StringVar(&o.stock, "stock", "", "`path` of KubeVirt's virt-controller, which then starts the VirtualMachines as well; empty for none")
 	fs.IntVar(&o.guests, "n", 1000, "how many `guests` are created; 0 for none")
 	fs.IntVar(&o.moves, "m", 200, "how many of them are migrated at once; 0 for none")
 	fs.IntVar(&o.waiting, "waiting", 0, "how many `migrations` then wait for 5 slots; 0 for none")
@@ -76,6 +86,11 @@ func parse(args []string) (o options, err error) {
 		return o, err
 	}
 	o.daemonArgs = fs.Args()
+	moves := false
+	fs.Visit(func(f *flag.Flag) { moves = moves || f.Name == "m" })
+	if o.kind == kindMachine && !moves {
+		o.moves = 0
+	}
 	return o, o.validate()
 }
 
@@ -91,6 +106,9 @@ func (o *options) validate() error {
 	bad(o.guests+o.cached == 0, "there is nothing to measure: give -n or -cached")
 	bad(o.moves > o.guests, "-m %d migrations need as many guests, -n is %d", o.moves, o.guests)
 	bad(o.waiting > o.guests, "-waiting %d migrations need as many guests, -n is %d", o.waiting, o.guests)
+	bad(o.kind != kindGuest && o.kind != kindMachine, "-kind %q is neither vmi nor vm", o.kind)
+	bad(o.kind == kindMachine && (o.moves+o.waiting+o.cached > 0 || o.floor), "-kind vm measures how VirtualMachines start: leave out -m, -waiting, -cached and -floor")
+	bad(o.kind != kindMachine && o.stock != "", "-stock starts VirtualMachines: give -kind vm")
 	bad(o.nodes < 2, "-nodes %d: no guest could be moved", o.nodes)
 	bad(o.idle <= 0 || o.within <= 0, "-idle and -within have to be times above 0")
 	bad(o.output != "text" && o.output != "json", "-o %q is neither text nor json", o.output)
@@ -119,7 +137,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("not done within %s", o.within))
 	defer cancel()
 	r := &Report{}
-	err = measure(ctx, o, out, r)
+	if o.kind == kindMachine {
+		err = measureMachines(ctx, o, out, r)
+	} else {
+		err = measure(ctx, o, out, r)
+	}
 	if o.output == "json" && err == nil {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
@@ -172,7 +194,7 @@ func (b *bench) load(ctx context.Context, r *Report) (err error) {
 	if b.daemon, err = b.startDaemon(ctx); err != nil {
 		return err
 	}
-	p, err := b.guests(ctx, o.guests)
+	p, err := b.start(ctx, phaseGuests, o.guests, func(i int) client.Object { return newGuest(i) })
 	if err := b.report(r, p, err); err != nil || o.moves+o.waiting == 0 {
 		return err
 	}
@@ -199,7 +221,7 @@ func (b *bench) report(r *Report, p Phase, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
-	p.compare()
+	p.compare(r)
 	r.Phases = append(r.Phases, p)
 	if b.options.output != "text" {
 		return nil

@@ -25,6 +25,11 @@ func TestParse(t *testing.T) {
 		"no migrations":                        {"-n 5 -m 0", ""},
 		"only what is cached":                  {"-n 0 -m 0 -cached 7 -o json", ""},
 		"flags of the controller":              {"-n 5 -m 5 -- -v", ""},
+		"VirtualMachines":                      {"-kind vm -n 5 -stock virt-controller", ""},
+		"another kind":                         {"-kind pod", `-kind "pod" is neither vmi nor vm`},
+		"migrations of VirtualMachines":        {"-kind vm -n 5 -m 5", "leave out -m"},
+		"a floor of VirtualMachines":           {"-kind vm -floor", "-floor"},
+		"KubeVirt starts VirtualMachines only": {"-stock virt-controller", "give -kind vm"},
 		"help":                                 {"-h", flag.ErrHelp.Error()},
 		"a flag that there is not":             {"-many", "-many"},
 		"no number":                            {"-n lots", "-n"},
@@ -58,13 +63,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSmall measures with few guests, to see that it measures at all: no time is judged.
-func TestSmall(t *testing.T) {
+// built returns the path of a refdaemon.
+func built(t *testing.T) string {
+	t.Helper()
 	rigtest.Need(t)
 	daemon := filepath.Join(t.TempDir(), "refdaemon")
 	if text, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-tags", "libvirt_dlopen", "-o", daemon, "github.com/virtloom/virtloom/refdaemon").CombinedOutput(); err != nil {
 		t.Fatalf("build refdaemon: %v\n%s", err, text)
 	}
+	return daemon
+}
+
+// TestSmall measures with few guests, to see that it measures at all: no time is judged.
+func TestSmall(t *testing.T) {
+	daemon := built(t)
 	var out bytes.Buffer
 	args := []string{"-n", "10", "-m", "5", "-waiting", "8", "-nodes", "4", "-idle", "1s", "-o", "json", "-daemon", daemon}
 	if err := run(t.Context(), args, &out); err != nil {
@@ -102,6 +114,35 @@ func TestSmall(t *testing.T) {
 				t.Errorf("%s: %s is %v, want less than one more than %v: %v", p.Name, f.Name, f.Value, f.Limit, p.Writes)
 			}
 		}
+	}
+}
+
+// TestMachines measures few VirtualMachines beside as many guests without.
+func TestMachines(t *testing.T) {
+	daemon := built(t)
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-kind", "vm", "-n", "10", "-nodes", "4", "-o", "json", "-daemon", daemon}, &out); err != nil {
+		t.Fatal(err)
+	}
+	var r Report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	if len(r.Phases) != 2 || r.Phases[0].Name != phaseGuests || r.Phases[1].Name != phaseMachines {
+		t.Fatalf("phases %s", out.String())
+	}
+	p := r.Phases[1]
+	for _, what := range []string{"create controllerrevisions", "create virtualmachineinstances", "create pods"} {
+		if p.Writes.Kinds[what] != 1 {
+			t.Errorf("%s: %v each, want 1: %v", what, p.Writes.Kinds[what], p.Writes)
+		}
+	}
+	if n := p.Writes.Kinds["patch virtualmachines"]; n != 0 {
+		t.Errorf("the controller added to what the webhooks leave: %v patches of each VirtualMachine", n)
+	}
+	guests, machines := r.values(phaseGuests), r.values(phaseMachines)
+	if machines[writesOfAll] <= guests[writesOfAll] || p.Components["admin"] != 1 || p.Components[everybody] != machines[writesOfAll] {
+		t.Errorf("writes of all components: %v, %v, without VirtualMachines %v", machines[writesOfAll], p.Components, guests[writesOfAll])
 	}
 }
 

@@ -70,11 +70,11 @@ func atOnce(ctx context.Context, n int, do func(context.Context, int) error) err
 	return group.Wait()
 }
 
-// createGuests creates n guests and notes when each creation was begun.
-func (b *bench) createGuests(ctx context.Context, n int) error {
+// createAll creates n guests, or what leads to them, and notes when each creation was begun.
+func (b *bench) createAll(ctx context.Context, n int, create func(int) client.Object) error {
 	return atOnce(ctx, n, func(ctx context.Context, i int) error {
 		b.rec.note(guestCreated, guestName(i), time.Now())
-		return b.client.Create(ctx, newGuest(i))
+		return b.client.Create(ctx, create(i))
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
@@ -21,14 +23,14 @@ const (
 	enoughMoves = 50
 )
 
-// guests creates n guests and waits until all are on their nodes.
-func (b *bench) guests(ctx context.Context, n int) (Phase, error) {
-	p := Phase{Name: phaseGuests, N: n}
+// start creates n objects that lead to a guest each, and waits until all are on their nodes.
+func (b *bench) start(ctx context.Context, phase string, n int, create func(int) client.Object) (Phase, error) {
+	p := Phase{Name: phase, N: n}
 	m, err := b.begin(ctx, p.Name)
 	if err != nil {
 		return p, err
 	}
-	if err := b.createGuests(ctx, n); err != nil {
+	if err := b.createAll(ctx, n, create); err != nil {
 		return p, err
 	}
 	if err := b.rec.await(ctx, guestScheduled, n); err != nil {

@@ -9,6 +9,9 @@ const (
 	phaseWaiting = "waiting"
 	phaseCached  = "cached"
 	phaseFloor   = "floor"
+	// phaseMachines and phaseStock start VirtualMachines, by virtloom and by KubeVirt's virt-controller.
+	phaseMachines = "machines"
+	phaseStock    = "machines, stock"
 )
 
 // Names of figures.
@@ -27,6 +30,7 @@ const (
 	handOffP50     = "target Running to handed off, p50"
 	handOffP99     = "target Running to handed off, p99"
 	writesEach     = "writes each, without events"
+	writesOfAll    = "writes each of all components, without events"
 	withEvents     = "writes each, with events"
 	rejectedEach   = "rejected writes each"
 	controllerCPU  = "controller CPU"
@@ -69,6 +73,8 @@ type limit struct {
 	figure string
 	most   float64
 	share  float64
+	// guests is a share of what as many guests without VirtualMachines need, to which the creation of each is added.
+	guests float64
 }
 
 // limits are the promises of this project, by phase.
@@ -76,14 +82,18 @@ var limits = map[string][]limit{
 	phaseGuests: {
 		{figure: allScheduled, share: .5}, {figure: controllerCPU, share: .5}, {figure: peakMemory, share: .7}, {figure: writesEach, most: 4},
 	},
-	phaseMoves:   {{figure: allHandedOff, share: .5}, {figure: writesEach, most: 9}, {figure: rejectedEach, most: .1}},
-	phaseWaiting: {{figure: firstTarget, most: .5}, {figure: handOffP99, most: .3}, {figure: idleCore, most: .01}},
-	phaseCached:  {{figure: heapEach, most: 12}},
+	phaseMachines: {{figure: allScheduled, share: .6}, {figure: writesOfAll, guests: 1.3}},
+	phaseMoves:    {{figure: allHandedOff, share: .5}, {figure: writesEach, most: 9}, {figure: rejectedEach, most: .1}},
+	phaseWaiting:  {{figure: firstTarget, most: .5}, {figure: handOffP99, most: .3}, {figure: idleCore, most: .01}},
+	phaseCached:   {{figure: heapEach, most: 12}},
 }
 
-// compare fills in what stock KubeVirt needs and what the limits are.
-func (p *Phase) compare() {
+// compare fills in what stock KubeVirt needs and what the limits are, which may follow from the phases before.
+func (p *Phase) compare(r *Report) {
 	reference := stock[p.Name][p.N]
+	if p.Name == phaseMachines {
+		reference = r.values(phaseStock)
+	}
 	for i := range p.Figures {
 		f := &p.Figures[i]
 		if f.Stock = reference[f.Name]; f.Stock > 0 {
@@ -95,6 +105,9 @@ func (p *Phase) compare() {
 			}
 			if f.Limit = l.most; l.share > 0 {
 				f.Limit = round3(l.share * f.Stock) // none without a reference
+			}
+			if l.guests > 0 {
+				f.Limit = round3(l.guests*r.values(phaseGuests)[f.Name] + 1)
 			}
 			f.Missed = f.Limit > 0 && f.Value > f.Limit
 		}

@@ -24,6 +24,8 @@ type Phase struct {
 	Figures []Figure `json:"figures"`
 	Steps   []Step   `json:"steps,omitempty"`
 	Writes  *Writes  `json:"writes,omitempty"`
+	// Components is what each component wrote for each object, without events.
+	Components map[string]float64 `json:"writesByComponent,omitempty"`
 	// Load is who used the processor until the phase was over, and so what limits it next.
 	Load *Load `json:"load,omitempty"`
 	// Profiles are files with profiles of the controller, taken in this phase.
@@ -49,6 +51,20 @@ type Figure struct {
 type Step struct {
 	Name string `json:"name"`
 	Spread
+}
+
+// values are the figures of a phase by their names; none if it did not run.
+func (r *Report) values(phase string) map[string]float64 {
+	out := map[string]float64{}
+	for i := range r.Phases {
+		if r.Phases[i].Name != phase {
+			continue
+		}
+		for _, f := range r.Phases[i].Figures {
+			out[f.Name] = f.Value
+		}
+	}
+	return out
 }
 
 func (p *Phase) add(name string, value float64, unit string) {
@@ -118,6 +134,9 @@ func (p *Phase) table(out io.Writer) error {
 	if p.Writes != nil {
 		fmt.Fprintf(out, "  writes each: %s\n", p.Writes.kindsText())
 		fmt.Fprintf(out, "  refusals: %v, reads: %d\n", p.Writes.Codes, p.Writes.Reads)
+	}
+	if len(p.Components) > 0 {
+		fmt.Fprintf(out, "  writes each by component, without events: %s\n", listed(p.Components))
 	}
 	if p.Load != nil {
 		fmt.Fprintf(out, "  %s\n", p.Load.text())

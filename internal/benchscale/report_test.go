@@ -35,7 +35,7 @@ func TestCompare(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.phase.compare()
+			test.phase.compare(&Report{})
 			if diff := cmp.Diff(test.want, test.phase.Figures); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -57,6 +57,23 @@ func TestLimits_HaveReference(t *testing.T) {
 	}
 }
 
+// VirtualMachines are compared with what was measured before in the same run.
+func TestCompare_Machines(t *testing.T) {
+	r := &Report{Phases: []Phase{
+		{Name: phaseGuests, N: 5, Figures: []Figure{{Name: writesOfAll, Value: 7}}},
+		{Name: phaseStock, N: 5, Figures: []Figure{{Name: allScheduled, Value: 100}, {Name: writesEach, Value: 12}}},
+	}}
+	p := Phase{Name: phaseMachines, N: 5, Figures: []Figure{{Name: allScheduled, Value: 61}, {Name: writesEach, Value: 6}, {Name: writesOfAll, Value: 10.1}}}
+	p.compare(r)
+	want := []Figure{
+		{Name: allScheduled, Value: 61, Stock: 100, Ratio: .61, Limit: 60, Missed: true}, {Name: writesEach, Value: 6, Stock: 12, Ratio: .5},
+		{Name: writesOfAll, Value: 10.1, Limit: 10.1},
+	}
+	if diff := cmp.Diff(want, p.Figures); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestReport(t *testing.T) {
 	p := Phase{Name: phaseMoves, N: 200}
 	p.step("target Running to handed off", Spread{N: 200, P50: .1, P95: .2, P99: .3, Max: .4})
@@ -64,7 +81,7 @@ func TestReport(t *testing.T) {
 	p.add(controllerCPU, 3.85, "s")
 	p.Profiles = []string{"cpu.pprof"}
 	p.Load = &Load{Cores: 1.834, Of: 2, Server: .6, Controller: .15}
-	p.compare()
+	p.compare(&Report{})
 	r := Report{Phases: []Phase{p}}
 
 	if diff := cmp.Diff([]string{"migrations: writes each, without events: 9.5, want 9 at most"}, r.missed()); diff != "" {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,15 +31,20 @@ type Writes struct {
 	Reads int `json:"reads"`
 }
 
-// window picks requests of a user that were received from the first time on and before the second,
+// window picks requests of a user, or of all if it is empty, that were received from the first time on and before the second,
 // which may be zero for no end.
 type window struct {
 	user     string
 	from, to time.Time
+	// namespace is that of the objects; empty for any.
+	namespace string
 }
 
 func (w window) has(q *rig.Request) bool {
-	return q.User.Username == w.user && !q.Received.Before(w.from) && (w.to.IsZero() || q.Received.Before(w.to))
+	if w.user != "" && q.User.Username != w.user || w.namespace != "" && q.ObjectRef.Namespace != w.namespace {
+		return false
+	}
+	return !q.Received.Before(w.from) && (w.to.IsZero() || q.Received.Before(w.to))
 }
 
 // rejected reports whether a write failed due to a concurrent change.
@@ -82,6 +89,24 @@ func writesOf(requests []rig.Request, w window, n int) Writes {
 	return out
 }
 
+// componentsOf is what each user wrote but events for each of n objects, and all together.
+func componentsOf(requests []rig.Request, w window, n int) map[string]float64 {
+	out := map[string]float64{}
+	for i := range requests {
+		if q := &requests[i]; w.has(q) && !q.ReadOnly() && q.ObjectRef.Resource != "events" {
+			out[q.User.Username]++
+			out[everybody]++
+		}
+	}
+	for user, writes := range out {
+		out[user] = round3(writes / float64(max(n, 1)))
+	}
+	return out
+}
+
+// everybody is all components together.
+const everybody = "all"
+
 // countOf is how many requests are in the window.
 func countOf(requests []rig.Request, w window) (n int) {
 	for i := range requests {
@@ -93,23 +118,16 @@ func countOf(requests []rig.Request, w window) (n int) {
 }
 
 // kindsText lists the kinds of writes, the most frequent first.
-func (w Writes) kindsText() string {
-	names := make([]string, 0, len(w.Kinds))
-	for name := range w.Kinds {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		switch {
-		case w.Kinds[a] > w.Kinds[b]:
-			return -1
-		case w.Kinds[a] < w.Kinds[b]:
-			return 1
-		}
-		return strings.Compare(a, b)
+func (w Writes) kindsText() string { return listed(w.Kinds) }
+
+// listed are numbers by their names, the highest first.
+func listed(numbers map[string]float64) string {
+	names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
+		return cmp.Or(cmp.Compare(numbers[b], numbers[a]), strings.Compare(a, b))
 	})
 	parts := make([]string, len(names))
 	for i, name := range names {
-		parts[i] = name + " " + strconv.FormatFloat(w.Kinds[name], 'f', 2, 64)
+		parts[i] = name + " " + strconv.FormatFloat(numbers[name], 'f', 2, 64)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -87,3 +87,18 @@ func TestWrites(t *testing.T) {
 		})
 	}
 }
+
+func TestComponentsOf(t *testing.T) {
+	in := func(q rig.Request, namespace string) rig.Request {
+		q.ObjectRef.Namespace = namespace
+		return q
+	}
+	got := componentsOf([]rig.Request{
+		in(request(us, "create", "pods", 1, 201), "here"), in(request(us, "patch", "pods", 1, 409), "here"), in(request(them, "create", "pods", 1, 201), "here"),
+		in(request(us, "create", "events", 1, 201), "here"), in(request(us, "list", "pods", 1, 200), "here"), in(request(them, "update", "leases", 1, 200), "there"),
+		in(request(them, "create", "pods", -1, 201), "here"),
+	}, window{namespace: "here", from: noon}, 2)
+	if diff := cmp.Diff(map[string]float64{us: 1, them: .5, everybody: 1.5}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -138,7 +138,7 @@ func (s *story) stop(ctx context.Context) error {
 		return err
 	}
 	left, err := refcluster.Leftovers(dir)
-	return s.log.promise(err == nil && len(left) == 0, "no process, mount, interface or folder is left%s%s", because(err), list(left))
+	return s.log.promise(err == nil && len(left) == 0, "no process, mount, control group, interface, named network namespace or folder is left%s%s", because(err), list(left))
 }
 
 func list(left []string) string {

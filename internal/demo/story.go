@@ -65,6 +65,7 @@ func (s *story) stage(ctx context.Context) (err error) {
 	for _, n := range s.cluster.Nodes {
 		s.log.report("Node/"+n.Name(), "Ready at "+n.Address(), "kubelet, containerd and kube-proxy in namespaces of their own")
 	}
+	s.log.measure("the nodes were Ready %.1f s after the control plane ran", s.cluster.NodesReady.Seconds())
 	return nil
 }
 

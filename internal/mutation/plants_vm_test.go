@@ -49,6 +49,14 @@ var machines = []Plant{
 		Old: "if metav1.IsControlledBy(s.VMI, s.VM) {", New: "if c := metav1.GetControllerOf(s.VMI); c != nil && c.Name == s.VM.Name {",
 	},
 	{
+		Name: "VM: that it starts is stored late without need", File: "vm/vmctrl/postpone.go", Package: "vm/vmctrl", Run: "^TestDeferStatus$",
+		Old: "case seen, left <= 0:", New: "case left <= 0:",
+	},
+	{
+		Name: "VM: a request that was carried out is forgotten late", File: "vm/vmctrl/postpone.go", Package: "vm/vmctrl", Run: "^TestDeferStatus$",
+		Old: "return equality.Semantic.DeepEqual(rest, want) && !equality", New: "return !equality",
+	},
+	{
 		Name: "VM: a live read that shows another version is enough", File: "vm/vmctrl/act.go", Package: "vm/vmctrl", Run: "^TestController$/^a_cache_of_VMs_that_lags",
 		Old: "live.DeletionTimestamp != nil, live.ResourceVersion != g.VM.ResourceVersion:", New: "live.DeletionTimestamp != nil:",
 	},

@@ -53,7 +53,7 @@ func (c *Cluster) Node(name string) *rig.KubeletNode {
 	return nil
 }
 
-// Processes returns what the kernel says about each process of a Pod's container (/proc/PID/status).
+// Processes returns what the kernel says about each process of a Pod's container (/proc/PID/status and smaps_rollup).
 func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container string) ([]string, error) {
 	n, id, err := c.container(pod, container)
 	if err != nil {
@@ -69,9 +69,9 @@ func (c *Cluster) Processes(ctx context.Context, pod *corev1.Pod, container stri
 		if _, err := strconv.Atoi(pid); err != nil {
 			continue // the heading
 		}
-		// It may have ended meanwhile.
-		if status, err := n.Command(ctx, "cat", "/proc/"+pid+"/status").Output(); err == nil {
-			all = append(all, string(status))
+		// It may have ended meanwhile; a zombie has no memory.
+		if said, _ := n.Command(ctx, "cat", "/proc/"+pid+"/status", "/proc/"+pid+"/smaps_rollup").Output(); len(said) > 0 {
+			all = append(all, string(said))
 		}
 	}
 	return all, nil

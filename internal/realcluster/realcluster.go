@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +43,8 @@ type Cluster struct {
 	Rig *rig.Rig
 	// Nodes are the nodes, in the order of Options.Nodes.
 	Nodes []*rig.KubeletNode
+	// NodesReady is how long the nodes took to be Ready, from when the control plane ran.
+	NodesReady time.Duration
 	// Client may do everything, and knows the kinds of KubeVirt.
 	Client client.WithWatch
 	// Clientset may do everything.
@@ -109,15 +113,18 @@ func (c *Cluster) start(ctx context.Context, names, images []string) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	began, ready := time.Now(), make([]time.Duration, len(names))
 	for i, name := range names {
 		group.Go(func() error {
 			n, err := c.Rig.StartKubeletNode(ctx, rig.KubeletNodeOptions{Name: name})
 			if err != nil {
 				return err
 			}
-			c.Nodes[i] = n
+			c.Nodes[i], ready[i] = n, time.Since(began)
 			return n.LoadImages(ctx, images...)
 		})
 	}
-	return group.Wait()
+	err = group.Wait()
+	c.NodesReady = slices.Max(ready)
+	return err
 }

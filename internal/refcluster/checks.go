@@ -5,8 +5,6 @@ package refcluster
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -80,37 +78,4 @@ func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, do
 		err = fmt.Errorf("there are %d Pods and %d domains, on %q; the guest's status says %q", pods, domains, where, vmi.Status.NodeName)
 	}
 	return pods, domains, err
-}
-
-// Leftovers lists the leftovers on the machine of a rig that ran in dir:
-// processes that name it, mounts below it, and the folder itself. Namespaces
-// end with the last process in them.
-func Leftovers(dir string) ([]string, error) {
-	var left []string
-	if _, err := os.Stat(dir); err == nil {
-		left = append(left, "folder "+dir)
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return left, fmt.Errorf("refcluster: %w", err)
-	}
-	for _, line := range strings.Split(string(mounts), "\n") {
-		if strings.Contains(line, dir) {
-			left = append(left, "mount "+line)
-		}
-	}
-	processes, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		return left, fmt.Errorf("refcluster: %w", err)
-	}
-	for _, p := range processes {
-		pid := filepath.Base(filepath.Dir(p))
-		// A process may end while it is looked at.
-		env, _ := os.ReadFile(p)
-		args, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
-		if strings.Contains(string(env)+string(args), dir) {
-			left = append(left, "process "+pid+" "+strings.ReplaceAll(string(args), "\x00", " "))
-		}
-	}
-	return left, nil
 }

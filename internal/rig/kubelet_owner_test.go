@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -37,7 +40,7 @@ func TestStartKubeletNode_Refuses(t *testing.T) {
 
 func TestStopKubelets_LeavesNothing(t *testing.T) {
 	needRoot(t)
-	parent := t.TempDir()
+	parent, before := t.TempDir(), machineNetwork(t)
 	r, err := rig.Start(t.Context(), rig.Options{Dir: parent, Kubelets: true, Bare: true})
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +62,9 @@ func TestStopKubelets_LeavesNothing(t *testing.T) {
 	if len(tracesOf(t, r.Dir())) == 0 {
 		t.Fatal("a running node has no control group, so there is nothing to see when it is gone")
 	}
+	if diff := cmp.Diff(before, machineNetwork(t)); diff != "" {
+		t.Errorf("a rig changes the network of the machine:\n%s", diff)
+	}
 	loop := attachLoop(t, nodes[0])
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,25 +73,52 @@ func TestStopKubelets_LeavesNothing(t *testing.T) {
 		t.Errorf("loop device %s is attached still", loop)
 	}
 	waitNothingLeft(t, parent, r.Dir())
+	if diff := cmp.Diff(before, machineNetwork(t)); diff != "" {
+		t.Errorf("the network of the machine is another than before:\n%s", diff)
+	}
+}
+
+// expiry is what a route or an address that a router advertised has left, which becomes less.
+var expiry = regexp.MustCompile(`(expires|valid_lft|preferred_lft) \S+`)
+
+// machineNetwork returns the machine's own links, addresses, routes, rules, named network namespaces and packet filter.
+func machineNetwork(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, command := range []string{
+		"ip -oneline link", "ip -oneline address", "ip route show table all", "ip -6 route show table all", "ip rule", "ip netns",
+		"nft --stateless list ruleset", "cat /proc/sys/net/ipv4/ip_forward",
+	} {
+		words := strings.Fields(command)
+		out, err := exec.CommandContext(context.Background(), words[0], words[1:]...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		found[command] = expiry.ReplaceAllString(string(out), "")
+	}
+	return found
 }
 
 func TestKubelets_DieWithOwner(t *testing.T) {
 	needRoot(t)
+	signals := map[string]syscall.Signal{"killed": syscall.SIGKILL, "interrupted": syscall.SIGINT}
 	for name, when := range map[string]func(dir string) bool{
 		"as soon as there is a control group": func(dir string) bool { return len(tracesOf(t, dir)) > 0 },
 		"as soon as containerd runs": func(dir string) bool {
 			_, err := os.Stat(filepath.Join(dir, "log", "node-one-containerd.log"))
 			return err == nil
 		},
-		"with a Pod": func(dir string) bool { return runsPause(t, filepath.Join(dir, "kubeconfig", rig.UserAdmin)) },
+		"with a Pod": hasPod(t),
 	} {
-		t.Run(name, func(t *testing.T) {
-			parent := t.TempDir()
-			owner := startOwner(t, parent)
-			dir := owner.await(t, parent, when)
-			owner.kill(t)
-			waitNothingLeft(t, parent, dir)
-		})
+		for how, signal := range signals {
+			t.Run(how+" "+name, func(t *testing.T) {
+				parent := t.TempDir()
+				owner := startOwner(t, parent)
+				dir := owner.await(t, parent, when)
+				owner.end(t, signal)
+				waitNothingLeft(t, parent, dir)
+			})
+		}
 	}
 }
 
@@ -94,9 +127,9 @@ func TestStart_RemovesWhatKilledRigsLeft(t *testing.T) {
 	needRoot(t)
 	parent := t.TempDir()
 	owner := startOwner(t, parent)
-	dir := owner.await(t, parent, func(dir string) bool { return runsPause(t, filepath.Join(dir, "kubeconfig", rig.UserAdmin)) })
+	dir := owner.await(t, parent, hasPod(t))
 	owner.killWatchdog(t)
-	owner.kill(t)
+	owner.end(t, syscall.SIGKILL)
 	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -107,16 +140,60 @@ func TestStart_RemovesWhatKilledRigsLeft(t *testing.T) {
 	waitNothingLeft(t, parent, dir)
 }
 
+// TestUndo_RemovesWhatKilledRigsLeft: hack/undo.sh refuses while a rig lives; else it removes what is left, and the folder of programs.
+func TestUndo_RemovesWhatKilledRigsLeft(t *testing.T) {
+	needRoot(t)
+	root, parent := t.TempDir(), t.TempDir()
+	undo := cloneUndo(t, root)
+	owner := startOwner(t, parent, "VIRTLOOM_BIN="+filepath.Join(root, "bin"))
+	dir := owner.await(t, parent, hasPod(t))
+	if out, err := undo(); err == nil || !strings.Contains(out, "runs still") {
+		t.Errorf("while the rig lives: %v: %s", err, out)
+	}
+	owner.killWatchdog(t)
+	owner.end(t, syscall.SIGKILL)
+	if len(tracesOf(t, dir)) == 0 {
+		t.Error("there is nothing to remove")
+	}
+	if out, err := undo(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	waitNothingLeft(t, parent, dir)
+	if _, err := os.Stat(filepath.Join(root, "bin")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of programs: %v", err)
+	}
+}
+
+// cloneUndo puts hack/undo.sh and what it needs into root, with a folder of programs that leads to the real ones.
+func cloneUndo(t *testing.T, root string) (undo func() (string, error)) {
+	t.Helper()
+	bin, err := rig.BinDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `cp --parents hack/lib.sh hack/undo.sh internal/rig/watchdog.sh "$1" && mkdir "$1/bin" && ln -s "$2"/* "$1/bin"`
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", root, bin)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return func() (string, error) {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(root, "hack", "undo.sh")).CombinedOutput()
+		return string(out), err
+	}
+}
+
 // owner is a process that starts a node with a kubelet and never stops it.
 type owner struct {
 	*exec.Cmd
 	said bytes.Buffer
 }
 
-func startOwner(t *testing.T, parent string) *owner {
+func startOwner(t *testing.T, parent string, env ...string) *owner {
 	t.Helper()
 	o := &owner{Cmd: exec.Command(os.Args[0])}
 	o.Env = append(os.Environ(), ownerVariable+"="+parent, kubeletVariable+"=one")
+	o.Env = append(o.Env, env...)
 	o.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	o.Stdout, o.Stderr = &o.said, &o.said
 	if err := o.Start(); err != nil {
@@ -155,15 +232,20 @@ func (o *owner) killWatchdog(t *testing.T) {
 	}
 }
 
-// kill kills the owner.
-func (o *owner) kill(t *testing.T) {
+// end sends the owner's process group a signal, as a terminal does.
+func (o *owner) end(t *testing.T, signal syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(-o.Process.Pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(-o.Process.Pid, signal); err != nil {
 		t.Error(err)
 	}
-	if err := o.Wait(); err == nil || err.Error() != "signal: killed" {
+	if err := o.Wait(); err == nil || err.Error() != "signal: "+signal.String() {
 		t.Errorf("the owner ended by itself: %v, %s", err, &o.said)
 	}
+}
+
+// hasPod returns a condition of a rig: that it runs a Pod.
+func hasPod(t *testing.T) func(dir string) bool {
+	return func(dir string) bool { return runsPause(t, filepath.Join(dir, "kubeconfig", rig.UserAdmin)) }
 }
 
 // runsPause makes a Pod of the one image that every node has, and reports whether it runs.

@@ -33,6 +33,8 @@ const (
 type Facts struct {
 	// KVM, Tun and VhostNet report whether the devices exist.
 	KVM, Tun, VhostNet bool
+	// CPU reports whether the processor can virtualize: without that a device KVM runs no guests.
+	CPU bool
 	// Emulation reports whether the KubeVirt object allows VMIs without KVM.
 	Emulation bool
 	// Pods is the kubelet's folder of Pods; Mounted reports whether it is within a mount, Shared whether mounts that are made
@@ -52,9 +54,10 @@ func Judge(f Facts) []nodectrl.Problem {
 			all = append(all, nodectrl.Problem{Code: code, What: what, Remedy: remedy})
 		}
 	}
-	add(!f.KVM && !f.Emulation, noKVM, "the node has no /dev/kvm",
-		"enable virtualization in its firmware, or nested virtualization in its hypervisor, and load the module kvm_intel or kvm_amd; "+
-			"or allow slow emulation: spec.configuration.developerConfiguration.useEmulation of the KubeVirt object")
+	const virtualize = "enable virtualization in its firmware, or nested virtualization in its hypervisor, and load the module kvm_intel or kvm_amd; " +
+		"or allow slow emulation: spec.configuration.developerConfiguration.useEmulation of the KubeVirt object"
+	add(!f.KVM && !f.Emulation, noKVM, "the node has no /dev/kvm", virtualize)
+	add(f.KVM && !f.CPU && !f.Emulation, noKVM, "the node's /dev/kvm runs no VMIs: its CPU has neither vmx nor svm", virtualize)
 	add(!f.Tun, noTun, "the node has no /dev/net/tun, with which VMIs are connected to networks", "load the module tun (modprobe tun), also at boot (/etc/modules-load.d)")
 	add(!f.VhostNet && !f.Emulation, noVhostNet, "the node has no /dev/vhost-net, which launcher Pods ask for", "load the module vhost_net (modprobe vhost_net), also at boot (/etc/modules-load.d)")
 	add(!f.Mounted, podsNoMount, f.Pods+" is not a folder of the node", "if the kubelet has another --root-dir, change the volume \"pods\" of the DaemonSet and its --launchers")
@@ -80,7 +83,8 @@ func (p *Probe) Facts(ctx context.Context) (Facts, error) {
 		KVM: p.device("/dev/kvm"), Tun: p.device("/dev/net/tun"), VhostNet: p.device("/dev/vhost-net"), Pods: p.Pods,
 		Cgroups: p.Cgroups, Cgroup: p.Cgroups != "" && cgroups(p.Cgroups),
 	}
-	var errs [2]error
+	var errs [3]error
+	f.CPU, errs[2] = p.virtualizes()
 	if f.Emulation, errs[0] = p.Emulation(ctx); errs[0] != nil {
 		f.Emulation = true
 	}
@@ -91,6 +95,21 @@ func (p *Probe) Facts(ctx context.Context) (Facts, error) {
 func (p *Probe) device(path string) bool {
 	f, err := os.Stat(filepath.Join(p.Root, path))
 	return err == nil && f.Mode().Type() == fs.ModeDevice|fs.ModeCharDevice
+}
+
+// virtualizes reports whether the processor can virtualize, as far as the kernel says; only that of x86_64 does.
+func (p *Probe) virtualizes() (bool, error) {
+	table, err := os.ReadFile(filepath.Join(p.Root, "/proc/cpuinfo"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	for line := range strings.Lines(string(table)) {
+		if name, flags, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "flags" {
+			all := strings.Fields(flags)
+			return slices.Contains(all, "vmx") || slices.Contains(all, "svm"), nil
+		}
+	}
+	return true, err
 }
 
 // mount reports whether the folder of Pods exists, and whether its mount is shared.

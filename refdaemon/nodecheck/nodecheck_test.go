@@ -19,6 +19,8 @@ func TestJudge_Problems(t *testing.T) {
 	}{
 		"nothing":                   {edit: func(*Facts) {}},
 		"no KVM":                    {edit: func(f *Facts) { f.KVM = false }, want: []string{noKVM}},
+		"KVM that is none":          {edit: func(f *Facts) { f.CPU = false }, want: []string{noKVM}},
+		"KVM that is none, unused":  {edit: func(f *Facts) { f.CPU, f.Emulation = false, true }},
 		"no KVM, and none needed":   {edit: func(f *Facts) { f.KVM, f.Emulation = false, true }},
 		"no tun":                    {edit: func(f *Facts) { f.Tun = false }, want: []string{noTun}},
 		"no tun, with emulation":    {edit: func(f *Facts) { f.Tun, f.Emulation = false, true }, want: []string{noTun}},
@@ -31,7 +33,7 @@ func TestJudge_Problems(t *testing.T) {
 		"nothing at all":            {edit: func(f *Facts) { *f = Facts{Cgroups: "/c"} }, want: []string{noKVM, noTun, noVhostNet, podsNoMount, noCgroup}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := Facts{KVM: true, Tun: true, VhostNet: true, Pods: "/pods", Mounted: true, Shared: true, Cgroups: "/c", Cgroup: true}
+			f := Facts{KVM: true, CPU: true, Tun: true, VhostNet: true, Pods: "/pods", Mounted: true, Shared: true, Cgroups: "/c", Cgroup: true}
 			tt.edit(&f)
 			var got []string
 			for _, p := range Judge(f) {
@@ -86,6 +88,28 @@ func TestProbe_EmptyNode(t *testing.T) {
 	}
 	if f, _ := p.Facts(t.Context()); f.KVM {
 		t.Error("a file is KVM")
+	}
+}
+
+func TestProbe_CPU(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cpuinfo string
+		want    bool
+	}{
+		"Intel's":               {"processor\t: 0\nflags\t\t: fpu vmx sse\nvmx flags\t: ept\n", true},
+		"AMD's":                 {"flags\t\t: fpu svm\n", true},
+		"one without":           {"flags\t\t: fpu sse svm_lock\nvmx flags\t: vmx\n", false},
+		"one that does not say": {"Features\t: fp asimd\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &Probe{Root: t.TempDir()}
+			if err := errors.Join(os.Mkdir(filepath.Join(p.Root, "proc"), 0o700), os.WriteFile(filepath.Join(p.Root, "proc/cpuinfo"), []byte(tt.cpuinfo), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := p.virtualizes(); got != tt.want || err != nil {
+				t.Errorf("%t, %v, want %t", got, err, tt.want)
+			}
+		})
 	}
 }
 

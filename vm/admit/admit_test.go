@@ -3,8 +3,10 @@
 package admit_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"github.com/virtloom/virtloom/vm"
 	"github.com/virtloom/virtloom/vm/admit"
 	"github.com/virtloom/virtloom/vm/instancetype"
 )
@@ -201,17 +204,21 @@ func TestDefault_Fields(t *testing.T) {
 		"a new VM": {vm: newVM(), check: func(vm *v1.VirtualMachine) bool {
 			s := &vm.Spec.Template.Spec
 			return s.Domain.Firmware.UUID == "uuid" && s.Domain.Firmware.Serial == "serial" && s.Architecture == "amd64" && s.Domain.Machine.Type == "q35" &&
-				vm.Spec.Template.ObjectMeta.Annotations[v1.PciTopologyVersionAnnotation] == v1.PciTopologyVersionV3
+				vm.Spec.Template.ObjectMeta.Annotations[v1.PciTopologyVersionAnnotation] == v1.PciTopologyVersionV3 &&
+				slices.Equal(vm.Finalizers, []string{v1.VirtualMachineControllerFinalizer}) &&
+				vm.Annotations[v1.ControllerAPILatestVersionObservedAnnotation] == v1.ApiLatestVersion
 		}},
 		"an old VM": {vm: newVM(), old: newVM(), check: func(vm *v1.VirtualMachine) bool {
-			return vm.Spec.Template.Spec.Domain.Firmware == nil && len(vm.Spec.Template.ObjectMeta.Annotations) == 0
+			return vm.Spec.Template.Spec.Domain.Firmware == nil && len(vm.Spec.Template.ObjectMeta.Annotations) == 0 &&
+				len(vm.Finalizers) == 0 && len(vm.Annotations) == 0
 		}},
 		"what is set stays": {vm: newVM(func(vm *v1.VirtualMachine) {
 			d := &vm.Spec.Template.Spec.Domain
 			d.Firmware, d.Machine = &v1.Firmware{UUID: "mine", Serial: "s"}, &v1.Machine{Type: "pc-q35-9"}
+			vm.Finalizers = []string{v1.VirtualMachineControllerFinalizer, "example.test/hold"}
 		}), check: func(vm *v1.VirtualMachine) bool {
 			d := vm.Spec.Template.Spec.Domain
-			return d.Firmware.UUID == "mine" && d.Firmware.Serial == "s" && d.Machine.Type == "pc-q35-9"
+			return len(vm.Finalizers) == 2 && d.Firmware.UUID == "mine" && d.Firmware.Serial == "s" && d.Machine.Type == "pc-q35-9"
 		}},
 		"a preference": {vm: newVM(preferred, withDisk()), check: func(vm *v1.VirtualMachine) bool {
 			return vm.Spec.Template.Spec.Domain.Machine.Type == "q35-picky" && *vm.Spec.DataVolumeTemplates[0].Spec.Storage.StorageClassName == "fast"
@@ -244,6 +251,37 @@ func TestDefault_Fields(t *testing.T) {
 				if again, _, err := admit.Default(admit.Input{VM: got, Old: tc.old, Objects: objects, Config: c}); err != nil || !equality.Semantic.DeepEqual(again, got) {
 					t.Errorf("a second time the defaults are others: %s %v", cmp.Diff(got, again), err)
 				}
+			}
+		})
+	}
+}
+
+// A VM with its defaults costs its controller no update before it is started.
+func TestDefault_SavesUpdate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		defaulted bool
+		want      []vm.Verb
+	}{
+		"with the webhook":    {true, []vm.Verb{vm.CreateRevision, vm.CreateVMI}},
+		"without the webhook": {false, []vm.Verb{vm.UpdateVM}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := admit.Config{SerialNumber: "serial"}
+			c.VMIs.Request.FirmwareUUID = types.UID("uuid")
+			machine := newVM()
+			if tc.defaulted {
+				var err error
+				if machine, _, err = admit.Default(admit.Input{VM: machine, Config: c}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			machine.UID, machine.Generation = "uid", 1 // as it is stored
+			var got []vm.Verb
+			for _, a := range vm.Decide(vm.Snapshot{VM: machine}, time.Unix(1e9, 0)).Actions {
+				got = append(got, a.Verb)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}

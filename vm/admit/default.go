@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/instancetype/v1beta1"
 
+	machine "github.com/virtloom/virtloom/vm"
 	"github.com/virtloom/virtloom/vm/instancetype"
 	guests "github.com/virtloom/virtloom/vmi/admit"
 )
@@ -95,8 +96,9 @@ func machineType(spec *v1.VirtualMachineInstanceSpec) string {
 	return spec.Domain.Machine.Type
 }
 
-// identify gives a new VM the identity that its VMIs keep.
+// identify gives a new VM the identity that its VMIs keep, and the metadata that its controller would store first.
 func identify(vm *v1.VirtualMachine, c Config) {
+	machine.Register(vm)
 	domain := &vm.Spec.Template.Spec.Domain
 	if domain.Firmware == nil {
 		domain.Firmware = &v1.Firmware{}

@@ -8,8 +8,9 @@
 // # Defaults
 //
 // In this order, each only if the field is unset: the names of instance type and preference, inferred from a volume;
-// architecture, machine type and the storage class of DataVolume templates as the preference has them; firmware UUID and
-// serial number of a new VM; architecture and machine type of the cluster; and the PCI topology of a new VM on q35 or virt.
+// architecture, machine type and the storage class of DataVolume templates as the preference has them; of a new VM, the
+// finalizer and the annotations that its controller would store first, firmware UUID and serial number; architecture and
+// machine type of the cluster; and the PCI topology of a new VM on q35 or virt.
 // Everything else is defaulted when the VMI is created, so that it follows the cluster.
 //
 // # Validation

@@ -4,6 +4,7 @@ package vmctrl_test
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,24 +20,32 @@ import (
 func TestController(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*world){
-		"a VM is started, runs and is stopped":                startedAndStopped,
-		"a restart is one new VMI":                            restarted,
-		"a VM ends with its VMI":                              deleted,
-		"a VMI that fails before it runs is delayed":          crashing,
-		"an orphan is adopted":                                adopted,
-		"a VMI of another owner is reported and awaited":      taken,
-		"an instance type is awaited, and its revision kept":  typed,
-		"a live update reaches the VMI":                       updated,
-		"a VM at rest costs no request":                       idle,
-		"DataVolumes are made, awaited and outlive a stop":    provisioned,
-		"a source of another namespace needs a right":         cloned,
-		"killed before and after each write of a start":       killedStarting,
-		"killed before and after each write of a restart":     killedRestarting,
-		"killed before and after each write of a deletion":    killedDeleting,
-		"killed before and after each write of a live update": killedUpdating,
-		"a VMI that another replica has created":              replica,
-		"an answer that is lost":                              ambiguous,
-		"a cache of VMs that lags behind a user who halts it": haltedUnseen,
+		"a VM is started, runs and is stopped":                  startedAndStopped,
+		"a restart is one new VMI":                              restarted,
+		"a VM ends with its VMI":                                deleted,
+		"a VMI that fails before it runs is delayed":            crashing,
+		"an orphan is adopted":                                  adopted,
+		"a VMI of another owner is reported and awaited":        taken,
+		"an instance type is awaited, and its revision kept":    typed,
+		"a live update reaches the VMI":                         updated,
+		"a VM at rest costs no request":                         idle,
+		"DataVolumes are made, awaited and outlive a stop":      provisioned,
+		"a source of another namespace needs a right":           cloned,
+		"killed before and after each write of a start":         killedStarting,
+		"killed before and after each write of a restart":       killedRestarting,
+		"killed before and after each write of a deletion":      killedDeleting,
+		"killed before and after each write of a live update":   killedUpdating,
+		"a VMI that another replica has created":                replica,
+		"the answer to a VMI is lost":                           ambiguous(http.MethodPost, "/virtualmachineinstances"),
+		"the answer to a start revision is lost":                ambiguous(http.MethodPost, "/controllerrevisions"),
+		"the answer to a status is lost":                        ambiguous(http.MethodPatch, "/status"),
+		"a start costs four writes":                             startWrites,
+		"a status is stored while the VMI is not in the cache":  startUnseen,
+		"others wait: only Running is told at once":             startBehindOthers,
+		"others wait: what is told late is told":                startToldLate,
+		"others wait: another replica sees the VMI run":         runsElsewhere,
+		"killed before and after each write, while others wait": killedBehindOthers,
+		"a cache of VMs that lags behind a user who halts it":   haltedUnseen,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,6 +34,11 @@
 // The status is one merge patch with the resourceVersion of the VM that the decision rests on, or of the update in the same
 // pass: requests that arrive in the meantime are not lost.
 //
+// The status that a created VMI leads to is stored in the pass that creates it. While the VMI starts, what the status says of it may
+// be stored late: under load, of VMs or of the VMIs beside ([Reconciler.Beside]), that the VM is Starting, for 30 seconds at most; without
+// load, conditions that do not change what is printed, for 5 seconds. Both are derived from the VMI again in each pass, of any
+// replica, and what is deferred is reconsidered at a deadline, with or without an event. Nothing else of a status is deferred.
+//
 // A DataVolume that copies another volume is created only if the service account of the VM may copy that
 // (create on datavolumes/source, or on pods, in its namespace): the controller's own rights are not lent to tenants.
 // It is created with the source that was checked, not with a reference to it.

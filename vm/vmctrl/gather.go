@@ -38,6 +38,8 @@ type gathered struct {
 	outdated bool
 	// due is when to check what has no event.
 	due time.Time
+	// created is the VMI that this pass has created.
+	created *v1.VirtualMachineInstance
 	// copied is what a missing DataVolume may copy, by its name: what was checked, whatever a DataSource says later.
 	copied map[string]*cdiv1.DataVolumeSource
 }
@@ -61,6 +63,7 @@ func (r gatherer) gather(ctx context.Context, key types.NamespacedName, tracked 
 		if tracked {
 			r.Gate.Forget(key)
 			r.reported.Over(key)
+			r.backlog.Done(key)
 		}
 		return nil, nil //nolint:nilnil // absence is an answer
 	case err != nil:

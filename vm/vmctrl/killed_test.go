@@ -180,27 +180,29 @@ func killedDeleting(w *world) {
 	})
 }
 
-// ambiguous loses the answer to the first creation of a VMI, which the server has carried out.
-func ambiguous(w *world) {
-	var lost atomic.Bool
-	w.start(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp, err := next.RoundTrip(req)
-			if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/virtualmachineinstances") && lost.CompareAndSwap(false, true) {
-				if err == nil {
-					resp.Body.Close()
+// ambiguous loses the answer to the first write of one kind, which the server has carried out.
+func ambiguous(method, suffix string) func(*world) {
+	return func(w *world) {
+		var lost atomic.Bool
+		w.start(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(req *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if req.Method == method && strings.HasSuffix(req.URL.Path, suffix) && lost.CompareAndSwap(false, true) {
+					if err == nil {
+						resp.Body.Close()
+					}
+					return nil, io.ErrUnexpectedEOF
 				}
-				return nil, io.ErrUnexpectedEOF
-			}
-			return resp, err
+				return resp, err
+			})
 		})
-	})
-	vm := w.machine("vm", v1.RunStrategyAlways)
-	w.eventually(func() string { return starting(w, vm) })
-	if !lost.Load() {
-		w.t.Error("no answer was lost")
+		vm := w.machine("vm", v1.RunStrategyAlways)
+		w.eventually(func() string { return starting(w, vm) })
+		if !lost.Load() {
+			w.t.Error("no answer was lost")
+		}
+		w.created(1)
 	}
-	w.created(1)
 }
 
 // held holds back the events of a watch.

@@ -58,6 +58,9 @@ type Reconciler struct {
 	Workers int
 	// Config is passed to vm.Decide, with the settings of the cluster's KubeVirt object if there is one.
 	Config vm.Config
+	// Beside, if set, reports whether a controller of VMIs in the same process has a backlog (its method Busy). A status
+	// that can wait for other VMs waits for those too.
+	Beside func() bool
 
 	// observes is true if only Plan is used, and nothing is written.
 	observes bool
@@ -67,7 +70,7 @@ type Reconciler struct {
 	cluster templatectrl.Gatherer
 	// kinds detects which optional kinds the cluster serves.
 	kinds *optional.Kinds
-	// backlog has the queue of the controller, for other sources of requests.
+	// backlog has the queue of the controller, for other sources of requests, and the VMs with a deferred status.
 	backlog backlog.Backlog
 	// reported has the reported wording of each VM's failure.
 	reported failuretext.Failures
@@ -90,6 +93,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	r.backlog.Beside(r.Beside)
 	b := ctrl.NewControllerManagedBy(mgr).Named(r.Name).WithOptions(controller.Options{
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
@@ -127,39 +131,61 @@ func (r *Reconciler) complete() error {
 }
 
 // Reconcile makes one pass over one VirtualMachine.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
+	defer func() { backlog.Usual(&result) }()
 	g, err := gatherer{r}.gather(ctx, req.NamespacedName, true)
 	if err != nil || g == nil {
 		return reconcile.Result{}, err
 	}
 	if g.outdated {
-		return r.result(g, vm.Plan{})
+		return r.result(g, vm.Plan{}), nil
 	}
 	plan, err := r.step(ctx, g)
 	if lostRace(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
+	if err == nil {
+		if after, yes := (actor{r}).deferStatus(g, plan); yes {
+			return backlog.Later(r.result(g, plan), after), nil
+		}
+	}
 	switch failed := (actor{r}).store(ctx, g, plan); {
 	case lostRace(failed):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	case failed != nil || err != nil:
+	case failed != nil:
 		return reconcile.Result{}, errors.Join(err, failed)
 	}
-	return r.result(g, plan)
+	r.backlog.Done(req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.result(g, plan), nil
 }
 
-// step decides and acts, and decides again if an action has failed. No pass decides more often.
+// step decides and acts, and decides again if an action has failed. After the creation of a VMI it decides again about the
+// status, which then is what it will be once the cache has the VMI, and is stored once. No pass decides more often.
 func (r *Reconciler) step(ctx context.Context, g *gathered) (vm.Plan, error) {
 	plan := vm.Decide(g.Snapshot, r.Clock.Now())
 	err := actor{r}.act(ctx, g, plan)
-	if g.Failure != nil {
-		plan = vm.Decide(g.Snapshot, r.Clock.Now())
+	next, failed := g.Snapshot, g.Failure != nil
+	switch {
+	case failed:
+	case g.created != nil:
+		next.VM, next.VMI = plan.VM, g.created
+		next.Pending = append(next.Pending, vm.Write{Verb: vm.CreateVMI, Name: g.created.Name})
+	default:
+		return plan, err
 	}
+	again := vm.Decide(next, r.Clock.Now())
+	if failed {
+		return again, err
+	}
+	plan.VM = again.VM
 	return plan, err
 }
 
 // result returns when to requeue.
-func (r *Reconciler) result(g *gathered, plan vm.Plan) (reconcile.Result, error) {
+func (r *Reconciler) result(g *gathered, plan vm.Plan) reconcile.Result {
 	at := plan.RequeueAt
 	for _, d := range []time.Time{g.verdict.Deadline, g.due} {
 		if !d.IsZero() && (at == nil || d.Before(*at)) {
@@ -167,10 +193,13 @@ func (r *Reconciler) result(g *gathered, plan vm.Plan) (reconcile.Result, error)
 		}
 	}
 	if at == nil {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}
 	}
-	return reconcile.Result{RequeueAfter: max(at.Sub(r.Clock.Now()), time.Millisecond)}, nil
+	return reconcile.Result{RequeueAfter: max(at.Sub(r.Clock.Now()), time.Millisecond)}
 }
+
+// Busy reports whether more VMs wait than there are workers.
+func (r *Reconciler) Busy() bool { return r.backlog.Busy(r.Workers) }
 
 // Plan returns the plan of the next pass over a VM, without executing it; nil if the VM does not exist, or the caches have
 // not observed the last write to it. It reads from the manager's caches, which must have been started, or what an

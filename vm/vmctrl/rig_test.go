@@ -66,6 +66,8 @@ type world struct {
 	*cluster
 	t  *testing.T
 	ns string
+	// beside is Reconciler.Beside of the controllers that are started.
+	beside func() bool
 }
 
 func (c *cluster) world(t *testing.T) *world {
@@ -90,7 +92,7 @@ func (w *world) start(wrap ...func(http.RoundTripper) http.RoundTripper) (stop f
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &vmctrl.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller")}
+	r := &vmctrl.Reconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("virtualmachine-controller"), Beside: w.beside}
 	if err := r.SetupWithManager(w.t.Context(), mgr); err != nil {
 		w.t.Fatal(err)
 	}

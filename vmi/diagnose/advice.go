@@ -3,6 +3,8 @@
 package diagnose
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -103,6 +105,12 @@ var byReason = map[string]advice{
 
 const pullRemedy = "correct the image or the registry's credentials (spec.volumes[].containerDisk.imagePullSecret, imagePullSecrets); the kubelet retries"
 
+// byMessage are remedies for what the scheduler says in its message only.
+var byMessage = []struct{ says, remedy string }{
+	{"unbound immediate PersistentVolumeClaims", "create a PersistentVolume that fits the claim, or name a StorageClass with a provisioner in it; check the events of the claim"},
+	{corev1.TaintNodeDiskPressure, "free disk space on the node, whose kubelet has too little for images and Pods, or allow other nodes"},
+}
+
 // byResponsible is the advice for waits without an entry of their own.
 var byResponsible = map[handoff.Responsible]advice{
 	handoff.ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
@@ -121,6 +129,11 @@ func advised(w vmi.Wait, check string) Finding {
 	}
 	if !known || a.kind == WaitingForNode && w.Responsible == handoff.ByController {
 		a = byResponsible[w.Responsible]
+	}
+	for _, m := range byMessage {
+		if a.kind == Unschedulable && strings.Contains(w.Message, m.says) {
+			a.remedy = m.remedy
+		}
 	}
 	return Finding{
 		Kind: a.kind, Reason: w.Reason, What: w.Message, Why: a.why, Remedy: a.remedy,

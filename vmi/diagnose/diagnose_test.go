@@ -145,6 +145,11 @@ var diagnoses = map[string]func() diagnosis{
 	"unschedulable": func() diagnosis {
 		return diagnosis{about(guest(v1.Scheduling), pod("p", unscheduled)), kinds(diagnose.Unschedulable), []string{"0/3 nodes", "free or add"}}
 	},
+	"unschedulable for a claim": func() diagnosis {
+		p := pod("p", unscheduled)
+		p.Status.Conditions[0].Message = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+		return diagnosis{about(guest(v1.Scheduling), p), kinds(diagnose.Unschedulable), []string{"unbound", "create a PersistentVolume"}}
+	},
 	"image cannot be pulled": func() diagnosis {
 		return diagnosis{about(guest(v1.Scheduling), pod("p", waiting("compute", "ImagePullBackOff"))), kinds(diagnose.PodNotReady), []string{"container compute: waiting: ImagePullBackOff: no such image", "credentials"}}
 	},

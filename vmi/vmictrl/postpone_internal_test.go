@@ -110,6 +110,22 @@ func TestDeferStatus_UnderLoad(t *testing.T) {
 	}
 }
 
+// VirtualMachines that wait beside are others, too.
+func TestDeferStatus_Beside(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		r, _, g := postponing(0, func(*v1.VirtualMachineInstance, *corev1.Pod) {})
+		r.backlog.Beside(func() bool { return busy })
+		outcome := ""
+		plan, _, err := r.step(t.Context(), g, &outcome)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if deferred := (actor{r}).deferStatus(g, plan); deferred != busy {
+			t.Errorf("VirtualMachines wait: %v, deferred: %v", busy, deferred)
+		}
+	}
+}
+
 // After the handoff the Pod is patched when no other VMI waits, and at once when the VMI runs.
 func TestDeferPodPatch_UnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {

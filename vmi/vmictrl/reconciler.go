@@ -119,6 +119,9 @@ type Reconciler struct {
 	// Fencer is queried about unresponsive nodes; OutOfService is one. If nil, only a missing Node object
 	// releases a VMI that was lost with its node.
 	Fencer handoff.Fencer
+	// Beside, if set, reports whether a controller of VMs in the same process has a backlog (its method Busy). Writes that
+	// can wait for other VMIs wait for those too.
+	Beside func() bool
 
 	// limiter is the back-off of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
@@ -158,6 +161,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	r.backlog.Beside(r.Beside)
 	b := ctrl.NewControllerManagedBy(mgr).Named(r.Name).WithOptions(controller.Options{
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
@@ -218,6 +222,9 @@ func (r *Reconciler) parts() {
 		r.CIDs = vmi.NewCIDs(nil)
 	}
 }
+
+// Busy reports whether more VMIs wait than there are workers.
+func (r *Reconciler) Busy() bool { return r.backlog.Busy(r.Workers) }
 
 // Plan returns the plan of the next pass over a VMI, without executing it; nil if the VMI does
 // not exist, is out of scope, or the caches have not observed the last write to it. It reads

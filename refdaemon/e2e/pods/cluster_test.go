@@ -58,12 +58,18 @@ var shared struct {
 	sync.Once
 	err     error
 	cluster *realcluster.Cluster
+	// bare is what there was on the nodes before virtloom was installed.
+	bare nodeTraces
 }
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
 	code := m.Run()
 	if c := shared.cluster; c != nil {
+		if err := noneForbidden(c); err != nil {
+			fmt.Println("FAIL:", err)
+			code = 1
+		}
 		if code != 0 {
 			c.Rig.Keep()
 			fmt.Println("the logs of the rig are in", c.Rig.Dir())
@@ -100,6 +106,9 @@ func start() error {
 		return err
 	}
 	shared.cluster = c
+	if shared.bare, err = traces(c); err != nil {
+		return err
+	}
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := c.Install(within); err != nil {
@@ -129,6 +138,10 @@ func prepare(ctx context.Context, c *realcluster.Cluster) error {
 	return c.AwaitSchedulable(ctx, patience)
 }
 
+// hostName is the name that cloud-init gives the guest of newGuest's VMI of that name. Without cloud-init the guest would have the VMI's
+// own, from DHCP.
+func hostName(vmi string) string { return vmi + "-by-cloud-init" }
+
 // newGuest returns a VMI that boots the kernel of the guest image, has a containerDisk, a cloud-init disk and the Pod's network, beats
 // on its console, asks for its address and answers HTTP.
 func newGuest(name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
@@ -151,7 +164,7 @@ func newGuest(name string, change ...func(*v1.VirtualMachineInstance)) *v1.Virtu
 	s.Networks = []v1.Network{*v1.DefaultPodNetwork()}
 	s.Volumes = []v1.Volume{
 		{Name: "image", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: rig.DiskImage, ImagePullPolicy: corev1.PullIfNotPresent}}},
-		{Name: "cloudinit", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\nhostname: " + name + "\n"}}},
+		{Name: "cloudinit", VolumeSource: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\nhostname: " + hostName(name) + "\n"}}},
 	}
 	for _, f := range change {
 		f(vmi)
@@ -233,6 +246,9 @@ func (s *scene) remove() {
 		pods, err := s.pods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("there are %d Pods", len(pods))
+		}
+		if err == nil {
+			err = s.noneOfPods(ctx)
 		}
 		return err
 	})

@@ -75,13 +75,14 @@ func TestLauncher_OutOfMemory(t *testing.T) {
 	s := boot(t, newGuest("hungry", func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: *vmi.Spec.Domain.Memory.Guest}
 	}))
+	qemu, _ := s.processes()
 	// A process of the container takes all memory, and is not the one that the kernel ends.
 	hog := s.c.Node(s.vmi.Status.NodeName).Command(t.Context(), "sh", "-c", fmt.Sprintf(`
 		group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/%[1]s/cgroup)
 		[ -d /sys/fs/cgroup/memory ] || group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/%[1]s/cgroup)
 		echo $$ >"$group/cgroup.procs"
 		echo -999 >/proc/$$/oom_score_adj
-		exec tail /dev/zero`, s.qemu()))
+		exec tail /dev/zero`, qemu))
 	must(t, hog.Start())
 	t.Cleanup(func() { _, _ = hog.Process.Kill(), hog.Wait() })
 	s.awaitFailed("OOMKilled")

@@ -208,18 +208,18 @@ func TestTenant_GuestTalks(t *testing.T) {
 	stays.unbroken()
 }
 
-// consoleLog returns the size in bytes of the console's log in the launcher's Pod.
+// consoleLog returns the bytes on disk of the console's log in the launcher's Pod.
 func (s *scene) consoleLog() (size int64, err error) {
 	pods, err := s.pods(s.Context())
 	if err != nil {
 		return 0, err
 	}
-	out, err := s.c.Node(s.vmi.Status.NodeName).Command(s.Context(), "stat", "-c", "%s", fmt.Sprintf(
+	out, err := s.c.Node(s.vmi.Status.NodeName).Command(s.Context(), "stat", "-c", "%b", fmt.Sprintf(
 		"/var/lib/kubelet/pods/%s/volumes/kubernetes.io~empty-dir/private/%s/virt-serial0-log", pods[0].UID, s.vmi.UID)).Output()
 	if err == nil {
 		_, err = fmt.Sscan(string(out), &size)
 	}
-	return size, err
+	return size * 512, err
 }
 
 // saying adds a word to the guest's kernel command line.

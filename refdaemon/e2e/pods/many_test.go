@@ -34,7 +34,7 @@ func TestNode_DrainedOfSix(t *testing.T) {
 	t.Cleanup(func() { uncordon(t, from) })
 	drain := func(timeout string) (string, error) {
 		out, err := kubectl("drain", from, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+timeout)
-		return string(out), err
+		return out, err
 	}
 	out, err := drain("150s")
 	if err == nil || !strings.Contains(out, "VMI stuck is configured with an eviction strategy but is not live-migratable") {

@@ -6,7 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
+	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,25 +17,51 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-var rounds = flag.Int("rounds", 1, "round trips of TestMigration_RoundTrips")
+var rounds = flag.Int("rounds", 3, "round trips of TestMigration_RoundTrips")
 
-// TestMigration_RoundTrips: a guest moves from Pod to Pod and back, no heartbeat is lost or comes twice, and the status has the
-// address of the Pod where it is.
+// TestMigration_RoundTrips: a guest moves from Pod to Pod and back, no heartbeat is lost or comes twice, what it counts in a claim that
+// the nodes share goes on from where it was, and the status has the address of the Pod where it is.
 func TestMigration_RoundTrips(t *testing.T) {
-	s := boot(t, newGuest("traveller"))
+	volume := image(t, "count", sharedSize)
+	disk := claim(t, "count", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany, volume)
+	file := filepath.Join(volume.HostPath.Path, "disk.img")
+	s := boot(t, newGuest("traveller", func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "count", onClaim(disk, false)) }))
+	written := s.countsOn(file, 0)
 	for range 2 * *rounds {
 		s.migrate()
-		pods, err := s.pods(t.Context())
+		pod, err := s.pod(t.Context())
 		must(t, err)
-		i := slices.IndexFunc(pods, func(p corev1.Pod) bool {
-			return p.Spec.NodeName == s.vmi.Status.NodeName && p.Status.Phase == corev1.PodRunning
-		})
-		if i < 0 {
-			t.Fatalf("no Pod runs on %s", s.vmi.Status.NodeName)
-		}
-		s.awaitAddress(pods[i].Status.PodIP)
+		s.awaitAddress(pod.Status.PodIP)
+		written = s.countsOn(file, written)
 	}
 	s.unbroken()
+	t.Logf("the guest has counted to %d", written)
+}
+
+// countsOn waits until the guest counts on in the file, and returns how far; it fails unless that is from what it had counted to before.
+func (s *scene) countsOn(file string, before int) (now int) {
+	s.Helper()
+	first := 0
+	must(s.T, refcluster.Await(s.Context(), patience, "the guest to count on in "+file, func(context.Context) error {
+		said, err := secondSector(file)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Sscanf(said, "n=%d", &now); err != nil {
+			return fmt.Errorf("it has written %q", said)
+		}
+		if first == 0 {
+			first = now
+		}
+		if now == first {
+			return fmt.Errorf("it has counted to %d", now)
+		}
+		return nil
+	}))
+	if first < before || now < first {
+		s.Fatalf("the guest had counted to %d in %s, and then there were %d and %d", before, file, first, now)
+	}
+	return now
 }
 
 // migrate migrates the VMI to the other node, where it beats then.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
@@ -36,16 +35,6 @@ func probe(h v1.Handler) *v1.Probe {
 
 func httpGet(port int) v1.Handler {
 	return v1.Handler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt(port)}}
-}
-
-// service makes a Service of a guest.
-func (s *scene) service() {
-	s.Helper()
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: s.key.Name, Namespace: namespace}, Spec: corev1.ServiceSpec{
-		Selector: map[string]string{"guest": s.key.Name}, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(port)}},
-	}}
-	must(s.T, s.c.Client.Create(s.Context(), service))
-	s.Cleanup(func() { must(s.T, s.c.Client.Delete(context.Background(), service)) })
 }
 
 // TestNetwork_Bridge: a guest with binding bridge has the address of its Pod, by which the kubelet's probe, another Pod and a

@@ -15,23 +15,25 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/config"
 )
 
-// kills are the parts that are killed while a guest runs, and while one moves; what starts them again is returned, nil if the cluster
-// does it.
+// kills are the parts that are killed while a guest runs, and while one moves: those of a node, or all controllers. What starts them again
+// is returned, nil if the cluster does it.
 var kills = []struct {
 	name string
-	kill func(*scene) (again func(context.Context) error)
+	kill func(s *scene, node string) (again func(context.Context) error)
 }{
-	{"agent", func(s *scene) func(context.Context) error {
-		return s.killContainers("virtloom-node", s.vmi.Status.NodeName)
+	{"agent", func(s *scene, node string) func(context.Context) error {
+		return s.killContainers("virtloom-node", node)
 	}},
-	{"controllers", func(s *scene) func(context.Context) error { return s.killContainers("virtloom-controller", "") }},
-	{"kubelet", func(s *scene) func(context.Context) error {
-		n := s.c.Node(s.vmi.Status.NodeName)
+	{"controllers", func(s *scene, _ string) func(context.Context) error {
+		return s.killContainers("virtloom-controller", "")
+	}},
+	{"kubelet", func(s *scene, node string) func(context.Context) error {
+		n := s.c.Node(node)
 		must(s.T, n.KillKubelet())
 		return n.StartKubelet
 	}},
-	{"containerd", func(s *scene) func(context.Context) error {
-		n := s.c.Node(s.vmi.Status.NodeName)
+	{"containerd", func(s *scene, node string) func(context.Context) error {
+		n := s.c.Node(node)
 		must(s.T, n.KillContainerd())
 		return n.StartContainerd
 	}},
@@ -44,7 +46,7 @@ func TestParts_KilledWhileGuestRuns(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			inner := *s
 			inner.T = t
-			again := k.kill(&inner)
+			again := k.kill(&inner, s.vmi.Status.NodeName)
 			// No log is read while the kubelet is away, so the heartbeats come later.
 			inner.restore(again)
 			inner.beats("", 10)
@@ -55,7 +57,8 @@ func TestParts_KilledWhileGuestRuns(t *testing.T) {
 	s.unbroken()
 }
 
-// TestParts_KilledWhileGuestMoves: whatever is killed while a guest moves, it runs in the end, once, and no heartbeat is lost.
+// TestParts_KilledWhileGuestMoves: whatever is killed while a guest moves, on the node that it leaves or on the one that it goes to, it runs
+// in the end, once, and no heartbeat is lost.
 func TestParts_KilledWhileGuestMoves(t *testing.T) {
 	slow(t, "8Mi")
 	s := boot(t, newGuest("moving", slowly))
@@ -63,19 +66,31 @@ func TestParts_KilledWhileGuestMoves(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			inner := *s
 			inner.T = t
-			inner.killedWhileMoving(k.name, k.kill)
+			inner.killedWhileMoving(k.name, func() func(context.Context) error { return k.kill(&inner, inner.vmi.Status.NodeName) })
+			s.vmi = inner.vmi
+		})
+		if k.name == "controllers" {
+			continue // they are of no node
+		}
+		t.Run(k.name+" of the target", func(t *testing.T) {
+			if k.name != "agent" {
+				nightly(t)
+			}
+			inner := *s
+			inner.T = t
+			inner.killedWhileMoving(k.name, func() func(context.Context) error { return k.kill(&inner, inner.other()) })
 			s.vmi = inner.vmi
 		})
 	}
 }
 
 // killedWhileMoving migrates the VMI, and kills something before it has arrived.
-func (s *scene) killedWhileMoving(name string, kill func(*scene) func(context.Context) error) {
+func (s *scene) killedWhileMoving(name string, kill func() (again func(context.Context) error)) {
 	s.Helper()
 	m := s.begin()
 	s.awaitMoving(m)
 	killed := time.Now()
-	s.restore(kill(s))
+	s.restore(kill())
 	must(s.T, refcluster.Await(s.Context(), patience, "the migration to end", func(ctx context.Context) error {
 		if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
 			return err
@@ -138,17 +153,33 @@ func (s *scene) killContainers(app, on string) func(context.Context) error {
 	s.Helper()
 	var pods corev1.PodList
 	must(s.T, s.c.Client.List(s.Context(), &pods, client.MatchingLabels{"app": app}))
-	killed := 0
+	var killed []*corev1.Pod
 	for i := range pods.Items {
 		if p := &pods.Items[i]; on == "" || p.Spec.NodeName == on {
 			must(s.T, s.c.KillContainer(s.Context(), p, p.Spec.Containers[0].Name))
-			killed++
+			killed = append(killed, p)
 		}
 	}
-	if killed == 0 {
+	if len(killed) == 0 {
 		s.Fatalf("no Pod of %s on %q", app, on)
 	}
-	return nil
+	return func(ctx context.Context) error { return s.restarted(ctx, killed) }
+}
+
+// restarted waits until the containers of the Pods have been started again: until then the Pods look as before.
+func (s *scene) restarted(ctx context.Context, killed []*corev1.Pod) error {
+	return refcluster.Await(ctx, patience, "containers to be started again", func(ctx context.Context) error {
+		for _, p := range killed {
+			now := &corev1.Pod{}
+			if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(p), now); err != nil {
+				return err
+			}
+			if was, is := p.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]; is.ContainerID == was.ContainerID || is.State.Running == nil {
+				return fmt.Errorf("container %s of %s is %+v", is.Name, p.Name, is.State)
+			}
+		}
+		return nil
+	})
 }
 
 // TestLauncher_Killed: a guest whose launcher is killed has failed, and status.reason says why.

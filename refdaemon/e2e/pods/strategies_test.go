@@ -30,7 +30,7 @@ var ends = []struct {
 	phase v1.VirtualMachineInstancePhase
 }{
 	{"shut down from inside", (*scene).powerOff, v1.Succeeded},
-	{"QEMU killed", func(s *scene) { s.onNode("kill -9 " + s.qemu()) }, v1.Failed},
+	{"QEMU killed", (*scene).killQEMU, v1.Failed},
 	{"Pod deleted", (*scene).deletePod, v1.Succeeded},
 }
 

@@ -6,17 +6,14 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,12 +22,13 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// TestVMI_Restricted: a plain VMI runs in a namespace of Pod Security level restricted, with kernel and disk from images, data of
-// cloud-init, and the address of its Pod.
+// TestVMI_Restricted: a plain VMI runs in a namespace of Pod Security level restricted, with kernel and disk from images, the host name
+// of cloud-init, and the address of its Pod.
 func TestVMI_Restricted(t *testing.T) {
 	s := boot(t, newGuest("plain"))
 	s.says("virtloom-disk vda size=16777216")
 	s.says("user-data=#cloud-config")
+	s.says("virtloom-hostname " + hostName("plain"))
 	pods, err := s.pods(t.Context())
 	must(t, err)
 	if len(pods) != 1 {
@@ -95,56 +93,6 @@ func (s *scene) awaitAddress(ip string) {
 		}
 		return nil
 	})
-}
-
-// TestVMI_Reachable: a Pod, here the API server's proxy, reaches a port of the guest at the address of its Pod and of a Service,
-// before and after a migration, and it is the same guest.
-func TestVMI_Reachable(t *testing.T) {
-	s := boot(t, newGuest("reachable"))
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "reachable", Namespace: namespace}, Spec: corev1.ServiceSpec{
-		Selector: map[string]string{"guest": "reachable"},
-		Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(port)}},
-	}}
-	must(t, s.c.Client.Create(t.Context(), service))
-	t.Cleanup(func() { must(t, s.c.Client.Delete(context.Background(), service)) })
-	s.answers("before the migration")
-	s.migrate()
-	s.answers("after the migration")
-	s.unbroken()
-}
-
-// answers checks that the guest answers at its Pod and at its Service.
-func (s *scene) answers(when string) {
-	s.Helper()
-	must(s.T, refcluster.Await(s.Context(), patience, "the guest to answer "+when, func(ctx context.Context) error {
-		pods, err := s.pods(ctx)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Spec.NodeName == s.vmi.Status.NodeName })
-		if i < 0 {
-			return fmt.Errorf("no Pod on %s", s.vmi.Status.NodeName)
-		}
-		for _, path := range []string{
-			fmt.Sprintf("pods/%s:%d", pods[i].Name, port), "services/" + s.key.Name + ":80",
-		} {
-			said, err := s.get(ctx, path)
-			if err == nil && !strings.Contains(said, "uptime=") {
-				err = fmt.Errorf("it answers %q", said)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-		}
-		return nil
-	}))
-}
-
-// get asks a Pod or a Service by the API server's proxy.
-func (s *scene) get(ctx context.Context, path string) (string, error) {
-	raw, err := s.c.Clientset.CoreV1().RESTClient().Verb(http.MethodGet).
-		AbsPath("/api/v1/namespaces/" + s.key.Namespace + "/" + path + "/proxy/").DoRaw(ctx)
-	return string(raw), err
 }
 
 // TestVMI_FromContainerDisk: a guest starts from a disk in an image.

@@ -69,7 +69,7 @@ func TestVolumes_AtStart(t *testing.T) {
 		fmt.Sprintf("size=%d text=virtloom-together", grownSize), fmt.Sprintf("size=%d text=virtloom-base", ephemeralSize),
 		fmt.Sprintf("size=%d text=virtloom guest-disk 1", diskSize), fmt.Sprintf("size=%d", emptySize),
 		"label=settings colour=blue", "label=password word=swordfish", "label=downward labels=",
-		"label=cfgdata ca.crt=-----BEGIN CERTIFICATE----- namespace=" + namespace + " token=ey", "user-data=#of a secret",
+		" ca.crt=-----BEGIN CERTIFICATE----- namespace=" + namespace + " token=ey", "user-data=#of a secret",
 	} {
 		s.says(line)
 	}
