@@ -25,7 +25,7 @@
 //     the node's controller, domain/libvirt the driver, domain/memory an
 //     in-memory hypervisor, and domain/domaintest the suite every driver passes.
 //     Beside them are the parts of a node agent: domain/migrationproxy carries
-//     migrations between nodes, domain/launcher reaches a hypervisor in a guest's
+//     migrations between nodes, domain/launcher reaches a hypervisor in a launcher
 //     Pod, domain/nodectrl says what the node is, domain/workspace prepares the
 //     files of VMIs, and domain/deviceplugin, domain/hostdevice, domain/cgroup,
 //     domain/mounts and domain/network what else they need.

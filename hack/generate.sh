@@ -14,8 +14,8 @@ paths=(
 )
 
 # The packages of the controller, and those of the node agent: their markers (+kubebuilder:rbac) define their rights.
-controller=(./vmi/... ./vm/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert ./refdaemon/authority ./refdaemon/guard)
-node=(./domain/... ./refdaemon/guarded ./refdaemon/nodecert)
+controller=(./vmi/... ./vm/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/metricsauth ./refdaemon/servingcert ./refdaemon/authority ./refdaemon/guard)
+node=(./domain/... ./refdaemon/metricsauth ./refdaemon/nodecert)
 
 # roles DIR
 roles() {

@@ -66,7 +66,7 @@ func (l Lease) Command(k CommandKind) (Command, bool) {
 // although it cannot know that it was fenced.
 const ActWithin = time.Minute
 
-// FenceAfter is how long a silent node stays Lost before evidence of its absence
+// FenceAfter is how long an unresponsive node stays Lost before evidence of its absence
 // is accepted: ActWithin, one call to a hypervisor that began just before ActWithin
 // ran out (30 s), one minute by which the clocks of two controllers may differ,
 // and a reserve as long as the call may take.

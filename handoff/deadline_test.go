@@ -21,7 +21,7 @@ func stepAt(t *testing.T, l handoff.Lease, e handoff.Event, at time.Time) handof
 }
 
 // TestDeadline_IsThatOfTheStep: an event that begins no step leaves the deadline alone. A controller that aborts a migration
-// would otherwise give a silent holder the whole time again.
+// would otherwise give an unresponsive holder the whole time again.
 func TestDeadline_IsThatOfTheStep(t *testing.T) {
 	later := now.Add(time.Minute)
 	abort := ev(handoff.Abort, "")

@@ -124,7 +124,7 @@
 //     then on only the holder, as only its hypervisor knows the state;
 //   - a holder that can no longer determine where the domain is sends Stall, and the
 //     target answers with TakeOver or Decline;
-//   - a silent node (Lost) keeps its domain. It stops acting [ActWithin] after the last
+//   - an unresponsive node (Lost) keeps its domain. It stops acting [ActWithin] after the last
 //     confirmation by the API server; after [FenceAfter], and only with [Evidence],
 //     the domain may be declared gone (Fenced);
 //   - an accepted lease always names an owner until the domain has ended (Released)

@@ -17,9 +17,9 @@ var ErrFenced = errors.New("handoff: stale epoch")
 // sender is not allowed to send it.
 var ErrRefused = errors.New("handoff: event refused")
 
-// ErrTooEarly means that a silent node may still act: its domain must not be
+// ErrTooEarly means that an unresponsive node may still act: its domain must not be
 // declared gone before the lease's deadline, unless a fence was confirmed.
-var ErrTooEarly = errors.New("handoff: the silent node may still act")
+var ErrTooEarly = errors.New("handoff: the unresponsive node may still act")
 
 // Kind names an event.
 type Kind string
@@ -73,11 +73,11 @@ const (
 	Release Kind = "Release"
 	// Suspect reports that the holder is silent. Sent by the controller.
 	Suspect Kind = "Suspect"
-	// Return reports that the silent holder is back, its domain untouched. Sent by
+	// Return reports that the unresponsive holder is back, its domain untouched. Sent by
 	// the holder.
 	Return Kind = "Return"
-	// Fence reports Evidence that the domain does not run on Node, the silent
-	// holder or the silent target of an interrupted migration. Sent by the
+	// Fence reports Evidence that the domain does not run on Node, the unresponsive
+	// holder or the unresponsive target of an interrupted migration. Sent by the
 	// controller.
 	Fence Kind = "Fence"
 )

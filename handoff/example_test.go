@@ -89,7 +89,7 @@ func ExampleOf() {
 	// start/0
 }
 
-// A controller asks whether the domain of a silent node is gone, until there is evidence.
+// A controller asks whether the domain of an unresponsive node is gone, until there is evidence.
 func ExampleFencer() {
 	powerOff := handoff.FencerFunc(func(_ context.Context, g handoff.Guest, node string) (*handoff.Evidence, error) {
 		// Ask the machine's management controller to cut the power, and return nil until it confirms that.

@@ -44,7 +44,7 @@ type Guest struct {
 	Epoch uint64
 }
 
-// Fencer ensures that a domain does not run on a silent node: by cutting the node's
+// Fencer ensures that a domain does not run on an unresponsive node: by cutting the node's
 // power or its access to the storage, or by querying the system that did.
 type Fencer interface {
 	// Fence returns the evidence, nil while there is none yet. It must not block

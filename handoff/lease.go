@@ -40,7 +40,7 @@ const (
 	Releasing State = "Releasing"
 	// Lost: Holder is silent. Its domain may run; no other node may run it.
 	Lost State = "Lost"
-	// Fenced: there is evidence that the domain does not run on the silent node.
+	// Fenced: there is evidence that the domain does not run on the unresponsive node.
 	// It runs nowhere, or has arrived at Target.
 	Fenced State = "Fenced"
 	// Released: the domain has ended; no node may start it again.

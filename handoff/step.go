@@ -17,7 +17,7 @@ import (
 // An event whose effect the lease already shows returns the lease unchanged and no
 // command. Otherwise the error is [ErrFenced] when the event's epoch is not the
 // lease's, [ErrRefused] when the state or the sender does not fit, and
-// [ErrTooEarly] when a silent node may still act; the lease returned is then the
+// [ErrTooEarly] when an unresponsive node may still act; the lease returned is then the
 // old one.
 func Step(l Lease, e Event, now time.Time) (Lease, []Command, error) {
 	if applied(l, e) {

@@ -110,11 +110,11 @@ var transitions = []transition{
 	{event: Begin, from: []State{Prepared}, to: Moving, cause: causeMoveBegun, sender: fromHolder,
 		change: func(l *Lease, _ Event) { l.issue(CommandMigrateOut, l.Holder) }},
 	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: causeCancelled, sender: fromController, epoch: true,
-		when: tagged, change: moveEnds(ResultCancelled)},
+		when: tagged, change: migrationEnds(ResultCancelled)},
 	{event: Abort, from: []State{Moving}, to: same, cause: causeAbortAsked, sender: fromController,
 		when: abortable, change: func(l *Lease, _ Event) { l.issue(CommandAbort, l.Holder) }},
 	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: causeReverted, sender: fromHolder, epoch: true,
-		when: notStalled, change: moveEnds(ResultReverted)},
+		when: notStalled, change: migrationEnds(ResultReverted)},
 	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: causeArrived, sender: fromTarget, epoch: true,
 		change: takeOver},
 	{event: Finalize, from: []State{Arrived}, to: Owned, cause: causeFinalized, sender: fromHolder,
@@ -122,7 +122,7 @@ var transitions = []transition{
 	{event: Stall, from: []State{Moving}, to: same, cause: causeStalled, sender: fromHolder,
 		when: notStalled, change: func(l *Lease, _ Event) { l.Stalled = true }},
 	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: fromTarget, epoch: true,
-		when: stalled, change: moveEnds(ResultReverted)},
+		when: stalled, change: migrationEnds(ResultReverted)},
 	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: fromTarget, epoch: true,
 		change: targetOut},
 
@@ -147,8 +147,8 @@ func prepare(l *Lease, e Event) {
 	l.issue(CommandMigrateIn, e.Node)
 }
 
-// moveEnds ends a migration that leaves the domain to its holder.
-func moveEnds(r Result) func(*Lease, Event) {
+// migrationEnds ends a migration that leaves the domain to its holder.
+func migrationEnds(r Result) func(*Lease, Event) {
 	return func(l *Lease, e Event) {
 		l.conclude(r, e.Message)
 		l.Target, l.Tag, l.Stalled = "", "", false
@@ -194,7 +194,7 @@ func offerable(l Lease, e Event) string {
 	case e.Node == "":
 		return "no node is named"
 	case l.Target != "":
-		return "the guest may have arrived at the target"
+		return "the VMI may have arrived at the target"
 	}
 	return ""
 }
@@ -212,11 +212,11 @@ func movable(l Lease, e Event) string {
 	case e.Node == "":
 		return "no node is named"
 	case e.Node == l.Holder:
-		return "the target is the node that runs the guest"
+		return "the target is the node that runs the VMI"
 	case e.Tag == "":
 		return "the migration is not named"
 	case starts:
-		return "the guest has not been reported started"
+		return "the domain has not been reported started"
 	}
 	return ""
 }
@@ -237,7 +237,7 @@ func abortable(l Lease, e Event) string {
 
 func stalled(l Lease, _ Event) string {
 	if !l.Stalled {
-		return "the holder has not lost track of the guest"
+		return "the holder has not lost track of the VMI"
 	}
 	return ""
 }
@@ -251,7 +251,7 @@ func notStalled(l Lease, _ Event) string {
 
 func notSwitching(l Lease, _ Event) string {
 	if l.Switching() {
-		return "the guest may be at the target"
+		return "the VMI may be at the target"
 	}
 	return ""
 }
@@ -261,14 +261,14 @@ func suspicious(l Lease, e Event) string {
 	case e.Node != l.Holder:
 		return "the node is not the holder"
 	case l.Stalled:
-		return "the holder does not run the guest; the target's word is awaited"
+		return "the holder does not run the VMI; the answer of the target is awaited"
 	}
 	return ""
 }
 
 func holderMeant(l Lease, e Event) string {
 	if e.Node != l.Holder {
-		return "the node is not the silent holder"
+		return "the node is not the unresponsive holder"
 	}
 	return evident(e)
 }
@@ -278,7 +278,7 @@ func targetMeant(l Lease, e Event) string {
 	case e.Node != l.Target || e.Node == "":
 		return "the node is not the target"
 	case l.State == Moving && !l.Stalled:
-		return "the holder still moves the guest"
+		return "the holder still migrates the VMI"
 	}
 	return evident(e)
 }

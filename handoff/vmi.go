@@ -34,7 +34,7 @@ func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 	}
 	var l Lease
 	if err := l.UnmarshalJSON([]byte(raw)); err != nil {
-		return Lease{}, fmt.Errorf("VirtualMachineInstance %s/%s: annotation %s (restore it; or delete it once no node runs the guest): %w",
+		return Lease{}, fmt.Errorf("VirtualMachineInstance %s/%s: annotation %s (restore it; or delete it once no node runs the VMI): %w",
 			vmi.Namespace, vmi.Name, Annotation, err)
 	}
 	return l.withStock(vmi), nil
@@ -148,7 +148,7 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 		if m.MigrationUID == l.Tag && (m.Completed || m.Failed) {
 			l.Epoch++
 			l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
-			moveEnds(ResultCancelled)(&l, Event{Message: m.FailureReason})
+			migrationEnds(ResultCancelled)(&l, Event{Message: m.FailureReason})
 		}
 	}
 	return l

@@ -65,12 +65,12 @@ func EnteredAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSi
 
 // checkBackoff delays an automatic migration while the back-off of the VMI's failed
 // migrations lasts.
-func checkBackoff(s Snapshot) Finding {
+func checkBackoff(s Snapshot, now time.Time) Finding {
 	if s.acting() || !backsOff(s.Migration) {
 		return Finding{}
 	}
 	until, failures := s.Config.Backoff.Until(s.Others)
-	if !s.Now.Before(until) {
+	if !now.Before(until) {
 		return Finding{}
 	}
 	f := later(ReasonBackoff,

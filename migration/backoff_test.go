@@ -126,18 +126,18 @@ func TestS14_79AnAutomaticMigrationBacksOffAndStartsByItself(t *testing.T) {
 	w := automaticAfter(t, "ff")
 	w.Pass()
 	plan := w.Passes()
-	if w.Reason() != migration.ReasonBackoff || !plan.Wake.Equal(start.Add(40*time.Second)) || w.Pods["dst"] != nil {
-		t.Fatalf("reason %q, wake %s, target Pod %v", w.Reason(), plan.Wake, w.Pods["dst"])
+	if w.Reason() != migration.ReasonBackoff || !plan.RequeueAt.Equal(start.Add(40*time.Second)) || w.Pods["dst"] != nil {
+		t.Fatalf("reason %q, wake %s, target Pod %v", w.Reason(), plan.RequeueAt, w.Pods["dst"])
 	}
 	warnings := slices.DeleteFunc(slices.Clone(w.Events), func(e migration.Event) bool { return e.Reason != "MigrationBackoff" })
 	if len(warnings) != 1 || !warnings[0].OnVMI || !warnings[0].Warning {
 		t.Errorf("events are %+v, want one warning of the VMI", warnings)
 	}
-	w.Now = plan.Wake.Add(-time.Millisecond)
+	w.Now = plan.RequeueAt.Add(-time.Millisecond)
 	if w.Pass(); w.Pods["dst"] != nil {
 		t.Fatal("it did not wait to the end")
 	}
-	w.Now = plan.Wake
+	w.Now = plan.RequeueAt
 	if w.Passes(); w.Pods["dst"] == nil {
 		t.Errorf("it waits on: %+v", w.Migration.Status.Conditions)
 	}
@@ -165,12 +165,11 @@ func TestBackoff_Exceptions(t *testing.T) {
 type rivals struct {
 	auto, user *v1.VirtualMachineInstanceMigration
 	past       []*v1.VirtualMachineInstanceMigration
-	now        time.Time
 	pods       []types.UID
 }
 
 func (p rivals) seenBy(m, other *v1.VirtualMachineInstanceMigration) migration.Snapshot {
-	s := migration.Snapshot{Migration: m, Others: append(slices.Clone(p.past), other), Now: p.now, Config: migration.Config{}.WithDefaults()}
+	s := migration.Snapshot{Migration: m, Others: append(slices.Clone(p.past), other), Config: migration.Config{}.WithDefaults()}
 	s.Targets = slices.DeleteFunc(slices.Clone(p.pods), func(u types.UID) bool { return u == m.UID })
 	if slices.Contains(p.pods, m.UID) {
 		s.TargetPod = (&migrationworld.World{}).NewPod("dst", "", m.UID)
@@ -181,25 +180,23 @@ func (p rivals) seenBy(m, other *v1.VirtualMachineInstanceMigration) migration.S
 func TestOlder_TotalOrder(t *testing.T) {
 	phases := []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationRunning}
 	for _, userAt := range []time.Duration{-10 * time.Second, 0, time.Second, 10 * time.Second, 39 * time.Second, 40 * time.Second, time.Hour} {
-		for _, at := range []time.Duration{0, 20 * time.Second, 40 * time.Second, 2 * time.Hour} {
-			for _, autoPhase := range phases {
-				for _, userPhase := range phases {
-					for pods := range 4 {
-						p := rivals{auto: newMigration("auto", "auto"), user: newMigration("user", "user"), past: past(v1.EvacuationMigrationAnnotation, "ff"), now: start.Add(at)}
-						p.auto.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
-						p.user.CreationTimestamp = metav1.NewTime(start.Add(userAt))
-						p.auto.Status.Phase, p.user.Status.Phase = autoPhase, userPhase
-						for i, u := range []types.UID{"auto", "user"} {
-							if pods&(1<<i) != 0 {
-								p.pods = append(p.pods, u)
-							}
+		for _, autoPhase := range phases {
+			for _, userPhase := range phases {
+				for pods := range 4 {
+					p := rivals{auto: newMigration("auto", "auto"), user: newMigration("user", "user"), past: past(v1.EvacuationMigrationAnnotation, "ff")}
+					p.auto.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+					p.user.CreationTimestamp = metav1.NewTime(start.Add(userAt))
+					p.auto.Status.Phase, p.user.Status.Phase = autoPhase, userPhase
+					for i, u := range []types.UID{"auto", "user"} {
+						if pods&(1<<i) != 0 {
+							p.pods = append(p.pods, u)
 						}
-						autoWaits := p.seenBy(p.auto, p.user).Older() != nil
-						userWaits := p.seenBy(p.user, p.auto).Older() != nil
-						if autoWaits == userWaits {
-							t.Errorf("user made at %s, now %s, phases %q and %q, Pods of %v: both wait is %v",
-								userAt, at, autoPhase, userPhase, p.pods, autoWaits)
-						}
+					}
+					autoWaits := p.seenBy(p.auto, p.user).Older() != nil
+					userWaits := p.seenBy(p.user, p.auto).Older() != nil
+					if autoWaits == userWaits {
+						t.Errorf("user made at %s, phases %q and %q, Pods of %v: both wait is %v",
+							userAt, autoPhase, userPhase, p.pods, autoWaits)
 					}
 				}
 			}

@@ -103,7 +103,7 @@ func TestS14Capacity(t *testing.T) {
 			a := queue.NewAdmission(candidate.Config.Limits, queue.Options{})
 			var claims []queue.Claim
 			for _, s := range append(tc.others, candidate) {
-				if c, wanted := s.Claim(); wanted {
+				if c, wanted := s.Claim(start); wanted {
 					claims = append(claims, c)
 				}
 			}

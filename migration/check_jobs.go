@@ -14,7 +14,7 @@ import (
 
 // checkBackup waits until no backup of the VMI is in progress: a hypervisor runs either a
 // backup job or a migration.
-func checkBackup(s Snapshot) Finding {
+func checkBackup(s Snapshot, _ time.Time) Finding {
 	b := runningBackup(s.VMI)
 	if b == nil {
 		return Finding{}
@@ -53,7 +53,7 @@ func (d refusal) abortBackup() {
 	case err != nil:
 		d.emitOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: eventBackupAbortFailed, Message: err.Error()})
 	default:
-		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: b.BackupName, Event: &Event{
+		d.act(Action{Verb: AbortBackup, Why: "the migration is critical", Name: b.BackupName, Event: &Event{
 			OnVMI: true, Reason: eventBackupAborted, Message: fmt.Sprintf("Requested abort of backup %q for migration %q", b.BackupName, d.s.Migration.Name),
 		}})
 	}
@@ -61,7 +61,7 @@ func (d refusal) abortBackup() {
 
 // checkUtilityVolumes waits until the VMI's utility volumes are detached, at most for the
 // timeout, which starts at the migration's creation.
-func checkUtilityVolumes(s Snapshot) Finding {
+func checkUtilityVolumes(s Snapshot, now time.Time) Finding {
 	if s.VMI == nil || len(s.VMI.Spec.UtilityVolumes) == 0 {
 		return Finding{}
 	}
@@ -73,7 +73,7 @@ func checkUtilityVolumes(s Snapshot) Finding {
 	limit := s.Config.utilityVolumesTimeout(s.Migration)
 	f.Until = s.Migration.CreationTimestamp.Add(limit)
 	f.Unblock = "they must be detached before " + clock(f.Until)
-	if !s.Now.Before(f.Until) {
+	if !now.Before(f.Until) {
 		return never(reasonUtilityVolumes, fmt.Sprintf("%s, still after %s", f.Message, limit), "detach them, then create the migration again")
 	}
 	return f
@@ -99,7 +99,7 @@ func (d refusal) blocked(f Finding) phase {
 	if !f.Temporary {
 		return stop(d).fail(cause{f.Reason, f.Text()})
 	}
-	d.plan.Wake = f.Until
+	d.plan.RequeueAt = f.Until
 	switch f.Reason {
 	case ReasonBackup:
 		d.abortBackup()

@@ -5,6 +5,7 @@ package migration
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -17,7 +18,7 @@ const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migratio
 // checkMigratable follows the VMI's condition LiveMigratable. While the node has not reported
 // it, the spec and status are judged instead; conditions that only the node knows do not block
 // then. Local disks do not block a migration to another cluster.
-func checkMigratable(s Snapshot) Finding {
+func checkMigratable(s Snapshot, _ time.Time) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}
@@ -35,7 +36,7 @@ func checkMigratable(s Snapshot) Finding {
 		}
 	}
 	if reason == "" {
-		reason, message = obstacle(s.VMI)
+		reason, message = blocker(s.VMI)
 	}
 	if reason == "" || reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && betweenClusters(s.Migration) {
 		return Finding{}
@@ -52,9 +53,9 @@ func betweenClusters(m *v1.VirtualMachineInstanceMigration) bool {
 
 // obstacle returns the first reason against live migration that the VMI shows, in
 // KubeVirt's order.
-func obstacle(vmi *v1.VirtualMachineInstance) (reason, message string) {
+func blocker(vmi *v1.VirtualMachineInstance) (reason, message string) {
 	for _, look := range []func(*v1.VirtualMachineInstance) (string, string){
-		networkObstacle, deviceObstacle, launchObstacle, hypervObstacle, diskObstacle,
+		networkBlocker, deviceBlocker, launchBlocker, hypervBlocker, diskBlocker,
 	} {
 		if reason, message = look(vmi); reason != "" {
 			return reason, message
@@ -64,7 +65,7 @@ func obstacle(vmi *v1.VirtualMachineInstance) (reason, message string) {
 }
 
 // networkObstacle: a VMI bridged to the Pod network would lose its address.
-func networkObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+func networkBlocker(vmi *v1.VirtualMachineInstance) (string, string) {
 	if _, allowed := vmi.Annotations[allowBridgeMigration]; allowed {
 		return "", ""
 	}
@@ -79,7 +80,7 @@ func networkObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 }
 
 // deviceObstacle: a single GPU may be a mediated device, which only the node knows.
-func deviceObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+func deviceBlocker(vmi *v1.VirtualMachineInstance) (string, string) {
 	switch d := vmi.Spec.Domain.Devices; {
 	case len(d.HostDevices) > 0:
 		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the VMI uses host devices"
@@ -89,7 +90,7 @@ func deviceObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	return "", ""
 }
 
-func launchObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+func launchBlocker(vmi *v1.VirtualMachineInstance) (string, string) {
 	switch l := vmi.Spec.Domain.LaunchSecurity; {
 	case l == nil:
 		return "", ""
@@ -101,7 +102,7 @@ func launchObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	return v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the VMI uses secure execution"
 }
 
-func hypervObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+func hypervBlocker(vmi *v1.VirtualMachineInstance) (string, string) {
 	f := vmi.Spec.Domain.Features
 	if f == nil {
 		return "", ""
@@ -120,10 +121,10 @@ func on(f *v1.FeatureState) bool { return f != nil && (f.Enabled == nil || *f.En
 
 // diskObstacle looks for a volume known to be on one node only that no migration copies.
 // A claim missing in the VMI's status is not judged.
-func diskObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+func diskBlocker(vmi *v1.VirtualMachineInstance) (string, string) {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if local(vmi, v) && !moves(vmi, v.Name) && !readOnly(vmi, v.Name) {
+		if local(vmi, v) && !migratesWith(vmi, v.Name) && !readOnly(vmi, v.Name) {
 			return v1.VirtualMachineInstanceReasonDisksNotMigratable,
 				fmt.Sprintf("volume %s is not shared between nodes (access mode ReadWriteMany is required)", v.Name)
 		}
@@ -146,7 +147,7 @@ func local(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	return false
 }
 
-func moves(vmi *v1.VirtualMachineInstance, volume string) bool {
+func migratesWith(vmi *v1.VirtualMachineInstance, volume string) bool {
 	return slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == volume })
 }
 

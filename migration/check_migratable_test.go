@@ -99,13 +99,13 @@ func TestCheckMigratable_WithoutCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tc.given(w.VMI)
-			f := checkNamed("migratable").Judge(w.Snapshot())
+			f := checkNamed("migratable").Judge(w.Snapshot(), w.Now)
 			if f.Blocked != (tc.want != "") || !strings.Contains(f.Message, tc.want+":") && tc.want != "" {
 				t.Errorf("finding is %+v, want reason %q", f, tc.want)
 			}
 			// The word of the node counts.
 			w.VMI.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}}
-			if f := checkNamed("migratable").Judge(w.Snapshot()); f.Blocked {
+			if f := checkNamed("migratable").Judge(w.Snapshot(), w.Now); f.Blocked {
 				t.Errorf("the node is contradicted: %+v", f)
 			}
 		})

@@ -58,11 +58,11 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		w := newWorld(t)
 		notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable)(w)
 		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
-		if f := checkNamed("migratable").Judge(w.Snapshot()); f.Blocked {
+		if f := checkNamed("migratable").Judge(w.Snapshot(), w.Now); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
 		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "x"}
-		if f := checkNamed("migratable").Judge(w.Snapshot()); !f.Blocked {
+		if f := checkNamed("migratable").Judge(w.Snapshot(), w.Now); !f.Blocked {
 			t.Error("with both sides set it stays in the cluster")
 		}
 	})
@@ -70,11 +70,11 @@ func TestRejection_WithoutWebhook(t *testing.T) {
 		w := newWorld(t)
 		w.Migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
 		w.Migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "y"}
-		if f := checkNamed("spec").Judge(w.Snapshot()); !f.Blocked || f.Temporary || f.Reason != "InvalidSpec" {
+		if f := checkNamed("spec").Judge(w.Snapshot(), w.Now); !f.Blocked || f.Temporary || f.Reason != "InvalidSpec" {
 			t.Errorf("finding is %+v", f)
 		}
 		w.Migration.Spec.Receive.MigrationID = "x"
-		if f := checkNamed("spec").Judge(w.Snapshot()); f.Blocked {
+		if f := checkNamed("spec").Judge(w.Snapshot(), w.Now); f.Blocked {
 			t.Errorf("finding is %+v", f)
 		}
 	})
@@ -85,11 +85,11 @@ func TestEvaluator_All(t *testing.T) {
 	w.VMI.Status.Phase = v1.Scheduled
 	w.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{}}
 	s := w.Snapshot()
-	s.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"office hours", func(migration.Snapshot) migration.Finding {
+	s.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"office hours", func(migration.Snapshot, time.Time) migration.Finding {
 		return migration.Finding{Blocked: true, Temporary: true, Reason: "Office", Until: start.Add(time.Hour)}
 	}})
 	var names, blocked []string
-	for _, f := range s.Config.Checks().All(s) {
+	for _, f := range s.Config.Checks().All(s, w.Now) {
 		names = append(names, f.Check)
 		if f.Blocked {
 			blocked = append(blocked, f.Check)
@@ -101,7 +101,7 @@ func TestEvaluator_All(t *testing.T) {
 	if d := cmp.Diff([]string{"running", "utility volumes", "office hours"}, blocked); d != "" {
 		t.Errorf("blocked (-want +got):\n%s", d)
 	}
-	if f := s.Config.Evaluate(s); f.Check != "running" || f.Reason != migration.ReasonWaitingForGuest {
+	if f := s.Config.Evaluate(s, w.Now); f.Check != "running" || f.Reason != migration.ReasonWaitingForGuest {
 		t.Errorf("what decides is %+v", f)
 	}
 }
@@ -136,8 +136,8 @@ func TestUtilityVolumes(t *testing.T) {
 				t.Fatalf("phase %q, reason %q; want %q", w.Migration.Status.Phase, w.Reason(), tc.phase)
 			}
 			marked := migration.Condition(w.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil
-			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.Wake.Equal(start.Add(150*time.Second)) {
-				t.Errorf("condition is there: %v; wake is %s", marked, plan.Wake)
+			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.RequeueAt.Equal(start.Add(150*time.Second)) {
+				t.Errorf("condition is there: %v; wake is %s", marked, plan.RequeueAt)
 			}
 			emitted := slices.ContainsFunc(w.Events, func(e migration.Event) bool { return e.Reason == "UtilityVolumeMigrationPending" })
 			if emitted != marked {
@@ -187,7 +187,7 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	backingUp(w, false)
 	aborts := func(s migration.Snapshot) (migration.Plan, int) {
 		plan := migration.Decide(s, w.Now)
-		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a migration.Action) bool { return a.Kind != migration.AbortBackup }))
+		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a migration.Action) bool { return a.Verb != migration.AbortBackup }))
 	}
 	plan, n := aborts(w.Snapshot())
 	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != "BackupAbortedForMigration" {
@@ -195,7 +195,7 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	}
 
 	failed := w.Snapshot()
-	failed.Failures = map[migration.ActionKind]error{migration.AbortBackup: errors.New("no route")}
+	failed.Failures = map[migration.Verb]error{migration.AbortBackup: errors.New("no route")}
 	plan, n = aborts(failed)
 	if n != 0 || migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != "BackupAbortFailed" {
 		t.Errorf("after a failure: conditions %+v, events %+v", plan.Status.Conditions, plan.Events)
@@ -205,7 +205,7 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 		t.Error("a failed abort is not tried again")
 	}
 	failed = w.Snapshot()
-	failed.Failures = map[migration.ActionKind]error{migration.AbortBackup: errors.New("still no route")}
+	failed.Failures = map[migration.Verb]error{migration.AbortBackup: errors.New("still no route")}
 	if plan, _ = aborts(failed); len(plan.Events) > 0 {
 		t.Errorf("each failed abort is reported: %+v", plan.Events)
 	}
@@ -226,7 +226,7 @@ func TestAbortBackup_NotSupported(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"only a check of one's own knows of it": func(w *world) {
 			w.VMI.Status.ChangedBlockTracking = nil
-			w.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"archive", func(migration.Snapshot) migration.Finding {
+			w.Config.Evaluator = append(migration.DefaultChecks(), migration.Check{"archive", func(migration.Snapshot, time.Time) migration.Finding {
 				return migration.Finding{Blocked: true, Temporary: true, Reason: migration.ReasonBackup}
 			}})
 		},
@@ -247,7 +247,7 @@ func TestAbortBackup_NotSupported(t *testing.T) {
 			backingUp(w, false)
 			change(w)
 			for _, a := range migration.Decide(w.Snapshot(), w.Now).Actions {
-				if a.Kind == migration.AbortBackup {
+				if a.Verb == migration.AbortBackup {
 					t.Error("the backup is aborted")
 				}
 			}
@@ -266,13 +266,12 @@ func BenchmarkEvaluate(b *testing.B) {
 	claim.Spec.Networks = []v1.Network{{Name: "net", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}}}}
 	claim.Labels = map[string]string{v1.NodeNameLabel: sourceNode}
 	claim.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Relaxed: &v1.FeatureState{Enabled: &yes}}}
-	s := migration.Snapshot{Migration: newMigration("m", ourUID), VMI: claim, SourcePod: &corev1.Pod{}, Now: start, Config: migration.Config{}.WithDefaults()}
+	s := migration.Snapshot{Migration: newMigration("m", ourUID), VMI: claim, SourcePod: &corev1.Pod{}, Config: migration.Config{}.WithDefaults()}
 	s.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
 	s.Others = past(v1.WorkloadUpdateMigrationAnnotation, "ffsff")
-	s.Now = start.Add(time.Hour)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := s.Config.Evaluate(s); f.Blocked {
+		if f := s.Config.Evaluate(s, start.Add(time.Hour)); f.Blocked {
 			b.Fatal(f)
 		}
 	}

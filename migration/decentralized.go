@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"time"
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -175,7 +176,7 @@ func sighted(ms *v1.VirtualMachineInstanceMigrationState) bool {
 // Scheduled on and never waits for a slot: the receiver waits for both. A receiver is counted
 // from the decision to create its target Pod; it leaves a node of another cluster, and shares
 // the outbound slots with migrations from the same node.
-func (s Snapshot) claimApart(c queue.Claim) (queue.Claim, bool) {
+func (s Snapshot) claimApart(c queue.Claim, now time.Time) (queue.Claim, bool) {
 	ms := s.mine()
 	if ms == nil || ms.Completed {
 		return c, false
@@ -198,7 +199,7 @@ func (s Snapshot) claimApart(c queue.Claim) (queue.Claim, bool) {
 	if c.Acting {
 		return c, true
 	}
-	return c, s.Migration.Status.Phase == v1.MigrationPending && s.mayStart()
+	return c, s.Migration.Status.Phase == v1.MigrationPending && s.mayStart(now)
 }
 
 // abroad returns a name for a node of another cluster, which no node of this cluster has.

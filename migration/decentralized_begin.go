@@ -15,7 +15,7 @@ type exchange struct{ *decision }
 // its half is written it blocks every other migration of the VMI.
 func (d exchange) unsetHere() phase {
 	next := advance(d).unset()
-	switch f := checkOrder(d.s); {
+	switch f := checkOrder(d.s, d.now); {
 	case next != v1.MigrationPending:
 		return next
 	case f.Blocked:
@@ -29,17 +29,17 @@ func (d exchange) unsetHere() phase {
 // decide writes the first part of this side's half, and waits for the other side's.
 func (d exchange) decide() phase {
 	if d.ms == nil {
-		if f := checkOrder(d.s); f.Blocked {
+		if f := checkOrder(d.s, d.now); f.Blocked {
 			return refusal(d).blocked(f)
 		}
 		if orphan := d.s.orphan(); orphan != nil {
 			stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
 			return d.stay(handoff.ByController, reasonCancelling, "canceling an orphaned migration")
 		}
-		if f := checkRunning(d.s); d.sends() && f.Blocked {
+		if f := checkRunning(d.s, d.now); d.sends() && f.Blocked {
 			return refusal(d).blocked(f) // a migration under way needs its state
 		}
-		d.act(Action{Kind: ChangeVMI, Why: "report to the other cluster", Change: &VMIChange{State: d.firstHalf()}})
+		d.act(Action{Verb: ChangeVMI, Why: "report to the other cluster", Change: &VMIChange{State: d.firstHalf()}})
 		return d.plan.Status.Phase
 	}
 	if d.answered() {

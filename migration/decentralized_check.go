@@ -4,6 +4,7 @@ package migration
 
 import (
 	"fmt"
+	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -14,7 +15,7 @@ const FeatureGate = "DecentralizedLiveMigration"
 // checkDecentralized checks that a migration between clusters or namespaces is enabled and
 // complete, and that its VMI can be sent or received. With both spec.sendTo and spec.receive
 // a migration is local.
-func checkDecentralized(s Snapshot) Finding {
+func checkDecentralized(s Snapshot, _ time.Time) Finding {
 	m := s.Migration
 	to, from := m.Spec.SendTo, m.Spec.Receive
 	switch {

@@ -31,7 +31,7 @@ func (d receiver) handOff(target string) {
 	t.MigrationUID, t.Node, t.Pod = d.s.uid(), target, pod.Name
 	t.VirtualMachineInstanceUID, t.DomainNamespace, t.DomainName = &uid, &namespace, &domain
 	change := &VMIChange{State: ms, TargetNode: target, User: d.s.newUser(), Labels: d.s.roomLabels()}
-	d.act(Action{Kind: ChangeVMI, Why: "hand off to the target", Change: change, Event: &Event{
+	d.act(Action{Verb: ChangeVMI, Why: "hand off to the target", Change: change, Event: &Event{
 		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("Migration handed off to target node %s", target),
 	}})
 }

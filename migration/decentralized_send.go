@@ -19,7 +19,7 @@ type sender struct{ *decision }
 // pending waits until the VMI can leave. It takes no slot: next it waits for the
 // receiver's turn in the receiver's queue.
 func (d sender) pending() phase {
-	if f := d.s.Config.evaluate(d.s); f.Blocked {
+	if f := d.s.Config.evaluate(d.s, d.now); f.Blocked {
 		return refusal(d).blocked(f)
 	}
 	return v1.MigrationScheduling
@@ -30,12 +30,12 @@ func (d sender) scheduling() phase {
 	if position(d).begun() { // a node that needs no consent is faster
 		return v1.MigrationScheduled
 	}
-	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
+	if f := d.s.Config.evaluate(d.s, d.now); f.Blocked && !f.Temporary {
 		return stop(d).decide(cause{f.Reason, f.Text()})
 	}
 	if d.ms.MigrationUID != d.s.uid() {
 		if why := d.unreportable(); why != "" {
-			d.plan.Wake = d.now.Add(lookAgain)
+			d.plan.RequeueAt = d.now.Add(lookAgain)
 			return d.stay(handoff.ByController, ReasonWaitingForGuest, why)
 		}
 	}
@@ -70,7 +70,7 @@ func (d sender) reportToReceiver(next *v1.VirtualMachineInstanceMigrationState) 
 	if d.s.Sending != nil {
 		change.Volumes = &d.s.Sending.Volumes
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "report the VMI to the receiver", Change: change})
+	d.act(Action{Verb: ChangeVMI, Why: "report the VMI to the receiver", Change: change})
 }
 
 // sourceHalf returns the migration state with all data for the receiver. What the VMI's
@@ -133,7 +133,7 @@ func (d sender) letLeave() {
 		}
 		lease = next
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "let the source node begin", Change: &VMIChange{Lease: &lease}})
+	d.act(Action{Verb: ChangeVMI, Why: "let the source node begin", Change: &VMIChange{Lease: &lease}})
 }
 
 // running waits for the other side's report that it runs the VMI.
@@ -167,7 +167,7 @@ func (d sender) failed() phase {
 			stop(d).abortLease(change)
 		}
 		if change.Volumes != nil || change.Lease != nil {
-			d.act(Action{Kind: ChangeVMI, Why: "the VMI stays", Change: change})
+			d.act(Action{Verb: ChangeVMI, Why: "the VMI stays", Change: change})
 		}
 	}
 	return finish(d).failed()
@@ -201,5 +201,5 @@ func (d sender) relay(kinds ...handoff.Kind) {
 	if lease.State == handoff.Released && !d.s.VMI.IsFinal() {
 		change.Phase, change.At = v1.Succeeded, d.now
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "the other cluster reported the outcome", Change: change})
+	d.act(Action{Verb: ChangeVMI, Why: "the other cluster reported the outcome", Change: change})
 }

@@ -232,7 +232,7 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 			SourceState: source, TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
 		}
 		w.VMI.Status.MigrationState.TargetState.MigrationUID = receiverUID
-		c, wanted := w.Snapshot().Claim()
+		c, wanted := w.Snapshot().Claim(w.Now)
 		if !wanted {
 			t.Fatalf("%s claims nothing", name)
 		}
@@ -266,7 +266,7 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 		v1.MigrationScheduled: true, v1.MigrationTargetReady: true, v1.MigrationRunning: true,
 	} {
 		w.Migration.Status.Phase = ph
-		if c, wanted := w.Snapshot().Claim(); wanted != want || want && (!c.Acting || c.SourceNode != sourceNode || c.TargetNode != "") {
+		if c, wanted := w.Snapshot().Claim(w.Now); wanted != want || want && (!c.Acting || c.SourceNode != sourceNode || c.TargetNode != "") {
 			t.Errorf("a sender in phase %s claims %+v, %v", ph, c, wanted)
 		}
 	}
@@ -279,8 +279,8 @@ func TestSender_WaitsForData(t *testing.T) {
 	p.from.VMI.Status.SelinuxContext = ""
 	p.until(func() bool { return p.from.Migration.Status.Phase == v1.MigrationScheduling })
 	plan := p.from.Passes()
-	if p.from.Reason() != migration.ReasonWaitingForGuest || !strings.Contains(plan.Message, `"disk"`) || plan.Wake.IsZero() || stateIn(p.from).MigrationUID != "" {
-		t.Errorf("it waits for %q: %q, until %s", p.from.Reason(), plan.Message, plan.Wake)
+	if p.from.Reason() != migration.ReasonWaitingForGuest || !strings.Contains(plan.Message, `"disk"`) || plan.RequeueAt.IsZero() || stateIn(p.from).MigrationUID != "" {
+		t.Errorf("it waits for %q: %q, until %s", p.from.Reason(), plan.Message, plan.RequeueAt)
 	}
 	p.from.Sending = complete
 	p.until(func() bool { return stateIn(p.from).MigrationUID == ourUID })

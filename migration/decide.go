@@ -19,7 +19,6 @@ import (
 // of the actions. The second plan's status is the one to write; its actions belong to
 // the next pass.
 func Decide(s Snapshot, now time.Time) Plan {
-	s.Now = now
 	d := newDecision(s, now)
 	switch {
 	case s.Pending != "":
@@ -30,7 +29,7 @@ func Decide(s Snapshot, now time.Time) Plan {
 	case d.leaseErr != nil:
 		d.explain(handoff.ByController, ReasonLeaseUnreadable, d.leaseErr.Error())
 	case !s.Migration.IsFinal() && s.Migration.DeletionTimestamp == nil && !s.adopted():
-		d.act(Action{Kind: Adopt, Why: "the migration is new"})
+		d.act(Action{Verb: Adopt, Why: "the migration is new"})
 	default:
 		d.walk()
 		d.followOptions()
@@ -57,7 +56,7 @@ type decision struct {
 }
 
 func newDecision(s Snapshot, now time.Time) *decision {
-	s = s.ofItsGuest()
+	s = s.ofItsVMI()
 	d := &decision{s: s, now: now, ms: s.mine(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
 	if s.VMI != nil {
 		d.lease, d.leaseErr = handoff.Of(s.VMI)

@@ -90,12 +90,12 @@ func TestHandOff_OneChange(t *testing.T) {
 	w.Until(v1.MigrationScheduling)
 	w.PodBecomesReady(targetNode)
 	s := w.Snapshot()
-	claim, _ := s.Claim()
+	claim, _ := s.Claim(start)
 	s.Slot, _ = w.Admission.Ask(claim, w.Now)
 
 	plan := migration.Decide(s, w.Now)
 
-	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI {
+	if len(plan.Actions) != 1 || plan.Actions[0].Verb != migration.ChangeVMI {
 		t.Fatalf("actions are %+v, want one change of the VMI", plan.Actions)
 	}
 	got := w.VMI.DeepCopy()
@@ -288,13 +288,13 @@ func TestRefusedCreation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.Pass()
-			w.Failures = map[migration.ActionKind]error{migration.CreateTarget: tc.err}
+			w.Failures = map[migration.Verb]error{migration.CreateTarget: tc.err}
 			s := w.Snapshot()
 			plan := migration.Decide(s, w.Now)
 			if plan.Status.Phase != tc.phase || plan.Reason != tc.want && tc.phase == v1.MigrationPending {
 				t.Errorf("phase %q, reason %q; want %q, %q", plan.Status.Phase, plan.Reason, tc.phase, tc.want)
 			}
-			if _, wanted := s.Claim(); wanted {
+			if _, wanted := s.Claim(start); wanted {
 				t.Error("a slot is kept for a Pod that was refused")
 			}
 			quota := migration.Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil

@@ -75,13 +75,13 @@
 // The VMI's lease stays with its node until the target is reported ready, and then targets
 // [handoff.Elsewhere], which no node claims. It ends (Released) when that node knows that the
 // VMI runs there; where the node is lost or has lost track, this controller records the other
-// side's report. So with this module's node half a migration of a sender begins only with its
+// side's report. So with this module's node agent a migration of a sender begins only with its
 // controller's consent, which can be withdrawn until then, and its VMI ends as Succeeded only
 // when the other side has reported the VMI. A stock virt-handler follows migrationState alone:
 // it may begin before this controller has recorded that the target is ready, and the API server
 // rejects a cancellation once it has. Nothing here can prevent a stock sender from failing its
 // VMI when 60 seconds after its departure nothing was heard of it; nor can either side prove to
-// the other that a link is down and not slow. This module's node half does not receive: it
+// the other that a link is down and not slow. This module's node agent does not receive: it
 // rejects such a VMI, so a receiver needs a stock virt-handler.
 //
 // The VMI that was to be received is never deleted here. Without its target Pod it returns to

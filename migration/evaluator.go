@@ -44,7 +44,7 @@ type Check struct {
 	// Name identifies the check.
 	Name string
 	// Judge is pure and must not keep or change the snapshot.
-	Judge func(Snapshot) Finding
+	Judge func(s Snapshot, now time.Time) Finding
 }
 
 // Evaluator is an ordered list of checks. The first permanent block decides; otherwise the
@@ -53,17 +53,17 @@ type Check struct {
 type Evaluator []Check
 
 // Evaluate runs the checks in order, up to the first permanent block.
-func (e Evaluator) Evaluate(s Snapshot) Finding {
+func (e Evaluator) Evaluate(s Snapshot, now time.Time) Finding {
 	var wait Finding
 	for i := range e {
-		f := e[i].find(s)
+		f := e[i].find(s, now)
 		if !f.Blocked {
 			continue
 		}
 		if !f.Temporary {
 			return f
 		}
-		wait = wait.and(f, s.Now)
+		wait = wait.and(f, now)
 	}
 	return wait
 }
@@ -80,16 +80,16 @@ func (f Finding) and(o Finding, now time.Time) Finding {
 }
 
 // All runs all checks and returns their findings, in order.
-func (e Evaluator) All(s Snapshot) []Finding {
+func (e Evaluator) All(s Snapshot, now time.Time) []Finding {
 	out := make([]Finding, 0, len(e))
 	for i := range e {
-		out = append(out, e[i].find(s))
+		out = append(out, e[i].find(s, now))
 	}
 	return out
 }
 
-func (c *Check) find(s Snapshot) Finding {
-	f := c.Judge(s)
+func (c *Check) find(s Snapshot, now time.Time) Finding {
+	f := c.Judge(s, now)
 	f.Check = c.Name
 	return f
 }
@@ -129,7 +129,7 @@ func (c Config) Checks() Evaluator {
 }
 
 // checkSpec repeats KubeVirt's webhook validation of the migration itself.
-func checkSpec(s Snapshot) Finding {
+func checkSpec(s Snapshot, _ time.Time) Finding {
 	send, receive := s.Migration.Spec.SendTo, s.Migration.Spec.Receive
 	if send != nil && receive != nil && send.MigrationID != receive.MigrationID {
 		return never(reasonInvalidSpec, fmt.Sprintf("spec.receive.migrationID: Invalid value: %q: must equal spec.sendTo.migrationID %q", receive.MigrationID, send.MigrationID),
@@ -139,7 +139,7 @@ func checkSpec(s Snapshot) Finding {
 }
 
 // checkGuest requires a VMI that exists, has not ended and is not being deleted.
-func checkGuest(s Snapshot) Finding {
+func checkGuest(s Snapshot, _ time.Time) Finding {
 	name := s.Migration.Spec.VMIName
 	switch vmi := s.VMI; {
 	case name == "":
@@ -156,7 +156,7 @@ func checkGuest(s Snapshot) Finding {
 
 // checkRunning waits until the VMI runs on a node that owns it. A VMI that is received
 // runs elsewhere.
-func checkRunning(s Snapshot) Finding {
+func checkRunning(s Snapshot, _ time.Time) Finding {
 	if s.VMI == nil || s.Migration.IsDecentralizedTarget() {
 		return Finding{}
 	}
@@ -177,7 +177,7 @@ func checkRunning(s Snapshot) Finding {
 
 // checkSourcePod waits until the Pod of the running VMI is known. The source Pod of a
 // received VMI is not in this namespace.
-func checkSourcePod(s Snapshot) Finding {
+func checkSourcePod(s Snapshot, _ time.Time) Finding {
 	if s.SourcePod == nil && !s.Migration.IsDecentralizedTarget() {
 		return later(ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown", "")
 	}
@@ -187,7 +187,7 @@ func checkSourcePod(s Snapshot) Finding {
 // checkOnePod waits until the VMI has no Pod other than the one it runs in, so that failures
 // never accumulate Pods. A Pod that is being deleted does not block, since a lost node may
 // keep it forever; the VMI's lease prevents that it runs twice.
-func checkOnePod(s Snapshot) Finding {
+func checkOnePod(s Snapshot, _ time.Time) Finding {
 	if s.VMI == nil || s.TargetPod != nil || s.SourcePod == nil {
 		return Finding{}
 	}

@@ -15,7 +15,7 @@ import (
 
 // A custom check joins the default list and reports through the same condition.
 func ExampleEvaluator() {
-	office := func(s migration.Snapshot) migration.Finding {
+	office := func(s migration.Snapshot, _ time.Time) migration.Finding {
 		if s.VMI == nil || s.VMI.Labels["office-hours"] != "stay" {
 			return migration.Finding{}
 		}
@@ -29,7 +29,7 @@ func ExampleEvaluator() {
 			Status:     v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "node-1"},
 		},
 		SourcePod: &corev1.Pod{},
-	})
+	}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 	fmt.Println(f.Reason, "-", f.Text())
 	// Output:
 	// OfficeHours - the VMI stays until the evening

@@ -2,13 +2,19 @@
 
 package migration
 
+import (
+	"time"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
+)
+
 // Evaluate judges the snapshot by all checks.
-func (c Config) Evaluate(s Snapshot) Finding { return c.evaluate(s) }
+func (c Config) Evaluate(s Snapshot, now time.Time) Finding { return c.evaluate(s, now) }
 
 // Names that tests share with the code.
 const (
 	AllowBridgeMigration = allowBridgeMigration
-	ComputeContainer     = computeContainer
+	ComputeContainer     = launcherpod.Compute
 	StateLabel           = stateLabel
 	StateVolume          = stateVolume
 )

@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // finish cleans up after a migration.
@@ -147,7 +147,7 @@ func (d finish) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }
 func (d finish) deletePod(p *corev1.Pod, why string) {
 	grace := d.s.Config.PodGrace
 	d.act(Action{
-		Kind: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: &grace},
+		Verb: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: &grace},
 		Event: &Event{Reason: EventDeleted, Message: "deleted Pod " + p.Name + ": " + why},
 	})
 }
@@ -167,7 +167,7 @@ func (d finish) orphaned() bool {
 // runs when a migration finishes, so it deletes few at a time.
 func (d finish) collect() {
 	if d.orphaned() {
-		d.act(Action{Kind: Collect, Why: "its VMI no longer exists", Name: d.s.Migration.Name})
+		d.act(Action{Verb: Collect, Why: "its VMI no longer exists", Name: d.s.Migration.Name})
 		return
 	}
 	keep := d.s.Config.KeepFinished
@@ -187,6 +187,6 @@ func (d finish) collect() {
 	}
 	slices.SortFunc(done, CompareCreated)
 	for _, o := range done[:min(surplus, len(done))] {
-		d.act(Action{Kind: Collect, Why: "newer ones are kept", Name: o.Name})
+		d.act(Action{Verb: Collect, Why: "newer ones are kept", Name: o.Name})
 	}
 }

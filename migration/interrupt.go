@@ -7,7 +7,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // interrupt is what ends a phase other than its own step.

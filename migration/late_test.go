@@ -32,7 +32,7 @@ var endings = map[string]struct {
 }
 
 // houseRule is a check with a reason of its own.
-func houseRule(migration.Snapshot) migration.Finding {
+func houseRule(migration.Snapshot, time.Time) migration.Finding {
 	return migration.Finding{Blocked: true, Reason: "HouseRule", Message: "not on Sundays: ask again"}
 }
 
@@ -82,7 +82,7 @@ func TestForestall_OneWriteFirst(t *testing.T) {
 	if plan.Status.Phase != v1.MigrationScheduling || plan.Reason != "Cancelling" || plan.Responsible != handoff.ByController {
 		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Responsible)
 	}
-	if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI || len(plan.Events) > 0 || plan.Release {
+	if len(plan.Actions) != 1 || plan.Actions[0].Verb != migration.ChangeVMI || len(plan.Events) > 0 || plan.Release {
 		t.Fatalf("plan is %+v, want one change of the VMI", plan)
 	}
 	if c := plan.Actions[0].Change; c.Lease != nil || c.TargetNode != "" {

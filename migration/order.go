@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // Older returns an unfinished migration of the same VMI that this one must wait for, or nil.
@@ -72,7 +72,7 @@ func started(m *v1.VirtualMachineInstanceMigration) bool {
 
 // checkEvacuation ends an evacuation that has become obsolete: its VMI has left the node
 // meanwhile.
-func checkEvacuation(s Snapshot) Finding {
+func checkEvacuation(s Snapshot, _ time.Time) Finding {
 	node := s.Migration.Annotations[v1.EvacuationMigrationAnnotation]
 	if node == "" || s.VMI == nil || s.State() != nil || s.VMI.Status.NodeName == "" || s.VMI.Status.NodeName == node {
 		return Finding{}
@@ -81,7 +81,7 @@ func checkEvacuation(s Snapshot) Finding {
 }
 
 // checkOrder serializes the migrations of a VMI.
-func checkOrder(s Snapshot) Finding {
+func checkOrder(s Snapshot, _ time.Time) Finding {
 	if o := s.Older(); o != nil {
 		return waitFor(o, "goes first")
 	}

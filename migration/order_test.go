@@ -66,7 +66,7 @@ func TestOlder_OneTurn(t *testing.T) {
 // TestWake_SoonestWait has a wait that time does not end, and behind it others that it does.
 func TestWake_SoonestWait(t *testing.T) {
 	until := func(r migration.Reason, at time.Time) migration.Check {
-		return migration.Check{string(r), func(migration.Snapshot) migration.Finding {
+		return migration.Check{string(r), func(migration.Snapshot, time.Time) migration.Finding {
 			return migration.Finding{Blocked: true, Temporary: true, Reason: r, Until: at}
 		}}
 	}
@@ -93,8 +93,8 @@ func TestWake_SoonestWait(t *testing.T) {
 					w.Others, reason = append(w.Others, older), migration.ReasonWaitingForMigration
 				}
 				w.Now = start
-				if plan := migration.Decide(w.Snapshot(), w.Now); plan.Reason != reason || !plan.Wake.Equal(tc.want) {
-					t.Errorf("reason %q, wake %s; want %q, %s", plan.Reason, plan.Wake, reason, tc.want)
+				if plan := migration.Decide(w.Snapshot(), w.Now); plan.Reason != reason || !plan.RequeueAt.Equal(tc.want) {
+					t.Errorf("reason %q, wake %s; want %q, %s", plan.Reason, plan.RequeueAt, reason, tc.want)
 				}
 			})
 		}

@@ -33,7 +33,7 @@ func (d advance) unset() phase {
 // judged evaluates the checks. A finding that ends an automatic migration ends it after its
 // back-off, as its creator would create the next one at once.
 func (d advance) judged() Finding {
-	f := d.s.Config.evaluate(d.s)
+	f := d.s.Config.evaluate(d.s, d.now)
 	if !f.Blocked || f.Temporary {
 		return f
 	}
@@ -41,7 +41,7 @@ func (d advance) judged() Finding {
 	case ReasonGuestNotFound, ReasonGuestFinal, ReasonGuestDeleted, reasonGuestAway:
 		return f // after these no creator makes another one
 	}
-	if wait := checkBackoff(d.s); wait.Blocked {
+	if wait := checkBackoff(d.s, d.now); wait.Blocked {
 		return wait
 	}
 	return f
@@ -72,7 +72,7 @@ func (d advance) pending() phase {
 		return d.stay(handoff.ByController, ReasonWaitingForSlot, d.s.Slot.Text())
 	}
 	if targetObjects(d).stateReady() {
-		d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
+		d.act(Action{Verb: CreateTarget, Why: "a slot is held"})
 	}
 	return d.plan.Status.Phase
 }
@@ -132,7 +132,7 @@ func (d advance) scheduled() phase {
 	case !podReady(d.s.TargetPod):
 		return d.stay(handoff.ByScheduler, reasonWaitingForTargetPod, "the target Pod is no longer ready")
 	}
-	if f := d.s.Config.evaluate(d.s); f.Blocked {
+	if f := d.s.Config.evaluate(d.s, d.now); f.Blocked {
 		if !f.Temporary {
 			return stop(d).decide(cause{f.Reason, f.Text()})
 		}
@@ -182,7 +182,7 @@ func (d advance) handOff(target string) {
 		}
 		c.Lease = &lease
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "hand off to the target", Change: c, Event: &Event{
+	d.act(Action{Verb: ChangeVMI, Why: "hand off to the target", Change: c, Event: &Event{
 		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("Migration handed off to target node %s", target),
 	}})
 }
@@ -257,7 +257,7 @@ func (d advance) announce() {
 		return
 	}
 	d.act(Action{
-		Kind: AnnotatePod, Why: "the VMI has arrived", Pod: &PodRef{Name: p.Name, UID: p.UID},
+		Verb: AnnotatePod, Why: "the VMI has arrived", Pod: &PodRef{Name: p.Name, UID: p.UID},
 		Annotations: map[string]string{v1.MigrationTargetReadyTimestamp: at.String()},
 	})
 }

@@ -29,44 +29,44 @@ var ErrNoAborter = errors.New("migration: aborting backups is not supported")
 // VMI or the configuration is pointless.
 var ErrRender = errors.New("migration: the target Pod cannot be rendered")
 
-// ActionKind names a write.
-type ActionKind string
+// Verb names a write.
+type Verb string
 
 // The writes a Plan may ask for.
 const (
 	// Adopt adds KubeVirt's selector label and finalizer to the migration, and the
-	// annotation [GuestUID].
-	Adopt ActionKind = "Adopt"
+	// annotation [VMIUID].
+	Adopt Verb = "Adopt"
 	// CreateTarget renders and creates the target Pod. An existing Pod with the
 	// migration's job label counts as created.
-	CreateTarget ActionKind = "CreateTarget"
+	CreateTarget Verb = "CreateTarget"
 	// CreateClaim creates Action.Claim. An existing claim counts as created.
-	CreateClaim ActionKind = "CreateClaim"
+	CreateClaim Verb = "CreateClaim"
 	// CreateAttachment renders and creates the Pod that attaches Action.Volumes on the
 	// target Pod's node. An existing Pod of its name counts as created.
-	CreateAttachment ActionKind = "CreateAttachment"
+	CreateAttachment Verb = "CreateAttachment"
 	// ChangeClaim writes the labels of Action.Claim. A missing claim is success.
-	ChangeClaim ActionKind = "ChangeClaim"
+	ChangeClaim Verb = "ChangeClaim"
 	// DeleteClaim deletes Action.Claim by its UID. A missing claim is success.
-	DeleteClaim ActionKind = "DeleteClaim"
+	DeleteClaim Verb = "DeleteClaim"
 	// AnnotatePod adds Action.Annotations to Action.Pod. A missing Pod is success.
-	AnnotatePod ActionKind = "AnnotatePod"
+	AnnotatePod Verb = "AnnotatePod"
 	// DeletePod deletes Action.Pod by its UID. A missing Pod is success.
-	DeletePod ActionKind = "DeletePod"
+	DeletePod Verb = "DeletePod"
 	// ChangeVMI writes Action.Change to the VMI, guarded by lease, migration state, phase,
 	// labels and deletion as in the snapshot.
-	ChangeVMI ActionKind = "ChangeVMI"
+	ChangeVMI Verb = "ChangeVMI"
 	// AbortBackup requests the abort of the VMI's backup Action.Name. Success is reported
 	// in Snapshot.BackupAborted.
-	AbortBackup ActionKind = "AbortBackup"
+	AbortBackup Verb = "AbortBackup"
 	// Collect deletes the finished migration Action.Name.
-	Collect ActionKind = "Collect"
+	Collect Verb = "Collect"
 )
 
 // Action is one write as data.
 type Action struct {
 	// Kind is the kind of the write.
-	Kind ActionKind
+	Verb Verb
 	// Why is a short constant for logs and traces.
 	Why string
 	// Pod is the Pod to delete or annotate.
@@ -222,7 +222,7 @@ type Plan struct {
 	// Overdue is the reason with which the migration fails at Deadline; empty if it then
 	// succeeds.
 	Overdue Reason
-	// Wake is when time alone lets the migration continue or fail before its deadline, as
+	// RequeueAt is when time alone lets the migration continue or fail before its deadline, as
 	// the end of a back-off does; zero means never.
-	Wake time.Time
+	RequeueAt time.Time
 }

@@ -13,11 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
-
-// computeContainer is the container in which virt-launcher runs.
-const computeContainer = "compute"
 
 // TargetPod returns the launcher Pod among pods that was created for the migration, or nil.
 // Of several, which a fixed name excludes, it returns one that has not ended, then the
@@ -83,26 +80,8 @@ func rank(p *corev1.Pod) int {
 	return 0
 }
 
-// podReady is KubeVirt's rule for a launcher Pod that can receive a domain: running and not
-// being deleted, its compute and istio-proxy containers at least running, all other
-// containers ready.
-func podReady(p *corev1.Pod) bool {
-	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning || p.Spec.NodeName == "" {
-		return false
-	}
-	for _, c := range p.Status.ContainerStatuses {
-		if c.Name == computeContainer || c.Name == "istio-proxy" {
-			if c.State.Running == nil {
-				return false
-			}
-			continue
-		}
-		if !c.Ready {
-			return false
-		}
-	}
-	return true
-}
+// podReady reports whether a launcher Pod is on a node and can receive a domain.
+func podReady(p *corev1.Pod) bool { return p.Spec.NodeName != "" && launcherpod.Ready(p) }
 
 // unschedulable returns the scheduler's message when the Pod is unschedulable.
 func unschedulable(p *corev1.Pod) (string, bool) {

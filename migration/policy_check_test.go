@@ -55,7 +55,7 @@ func TestInvalidPolicy_HoldsMigrationBack(t *testing.T) {
 			if w.VMI.Status.MigrationState != nil {
 				t.Errorf("it was handed off as %+v", w.VMI.Status.MigrationState)
 			}
-			if _, claims := w.Snapshot().Claim(); claims != (at != v1.MigrationPhaseUnset) {
+			if _, claims := w.Snapshot().Claim(w.Now); claims != (at != v1.MigrationPhaseUnset) {
 				t.Errorf("it claims a slot: %t", claims)
 			}
 			w.under(rate("1Mi"))

@@ -184,7 +184,7 @@ func (d *decision) followOptions() {
 	}
 	state := d.ms.DeepCopy()
 	state.VMIMConfigurationOptions, state.MigrationPolicyName = next, d.s.Resolution.Match.Name()
-	d.act(Action{Kind: ChangeVMI, Why: "options have changed", Change: &VMIChange{State: state}, Event: &Event{
+	d.act(Action{Verb: ChangeVMI, Why: "options have changed", Change: &VMIChange{State: state}, Event: &Event{
 		OnVMI: true, Reason: EventOptionsChanged, Message: fmt.Sprintf("Migration options follow %s: %s", by, strings.Join(changes, ", ")),
 	}})
 }

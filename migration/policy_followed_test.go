@@ -59,7 +59,7 @@ func TestMigration_FollowsPolicy(t *testing.T) {
 				}
 				return
 			}
-			if len(plan.Actions) != 1 || plan.Actions[0].Kind != migration.ChangeVMI {
+			if len(plan.Actions) != 1 || plan.Actions[0].Verb != migration.ChangeVMI {
 				t.Fatalf("actions %+v", plan.Actions)
 			}
 			a := plan.Actions[0]

@@ -95,7 +95,7 @@ func (d refusal) noNode(e *NoNodeError) phase {
 		return stop(d).fail(cause{ReasonNoNode, e.Error()})
 	}
 	d.mark(ConditionNoNode, ReasonNoNode, "no node matches the target Pod")
-	d.plan.Wake = until
+	d.plan.RequeueAt = until
 	return d.stay(handoff.ByController, ReasonNoNode, e.Error()+"; waiting for a node until "+clock(until))
 }
 

@@ -24,7 +24,7 @@ import (
 // refuse is a pass in which the target Pod could not be made.
 func (w *world) refuse(err error) migration.Plan {
 	s := w.Snapshot()
-	s.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
+	s.Failures = map[migration.Verb]error{migration.CreateTarget: err}
 	plan := migration.Decide(s, w.Now)
 	w.Migration.Status = *plan.Status.DeepCopy()
 	return plan
@@ -72,12 +72,12 @@ func TestAwaitNodes_FromBeginOfWait(t *testing.T) {
 	err := &migration.NoNodeError{Fitness: placement.Fit(migrationfixture.Target(), "source", []*corev1.Node{migrationfixture.Node("source")})}
 	plan := w.refuse(err)
 	until := w.Now.Add(time.Minute)
-	if plan.Reason != migration.ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
-		t.Fatalf("phase %q, reason %q, wake %s", plan.Status.Phase, plan.Reason, plan.Wake)
+	if plan.Reason != migration.ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.RequeueAt.Equal(until) {
+		t.Fatalf("phase %q, reason %q, wake %s", plan.Status.Phase, plan.Reason, plan.RequeueAt)
 	}
 	s := w.Snapshot()
-	s.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
-	if _, wanted := s.Claim(); wanted {
+	s.Failures = map[migration.Verb]error{migration.CreateTarget: err}
+	if _, wanted := s.Claim(w.Now); wanted {
 		t.Error("a slot is kept while nodes are awaited")
 	}
 	// Something else blocks for a while: that does not restart the wait.
@@ -85,8 +85,8 @@ func TestAwaitNodes_FromBeginOfWait(t *testing.T) {
 	w.VMI.Status.Phase = v1.Scheduled
 	w.refuse(nil)
 	w.VMI.Status.Phase = v1.Running
-	if plan = w.refuse(err); !plan.Wake.Equal(until) {
-		t.Errorf("wake is %s, want %s", plan.Wake, until)
+	if plan = w.refuse(err); !plan.RequeueAt.Equal(until) {
+		t.Errorf("wake is %s, want %s", plan.RequeueAt, until)
 	}
 	w.Now = until
 	if plan = w.refuse(err); plan.Status.Phase != v1.MigrationFailed || migration.Condition(plan.Status, migration.ConditionNoNode) != nil {
@@ -139,12 +139,11 @@ func TestRejectedClaim_ReleasesSlot(t *testing.T) {
 			w.keepState(corev1.ReadWriteOnce)
 			w.Pass()
 			s := w.Snapshot()
-			s.Now = w.Now
-			if _, wanted := s.Claim(); !wanted {
+			if _, wanted := s.Claim(w.Now); !wanted {
 				t.Fatal("no slot is asked for")
 			}
-			s.Failures = map[migration.ActionKind]error{migration.CreateClaim: tc.err}
-			if _, wanted := s.Claim(); wanted {
+			s.Failures = map[migration.Verb]error{migration.CreateClaim: tc.err}
+			if _, wanted := s.Claim(w.Now); wanted {
 				t.Error("the slot is kept")
 			}
 			plan := migration.Decide(s, w.Now)
@@ -159,7 +158,7 @@ func TestRejectedClaim_ReleasesSlot(t *testing.T) {
 // TestVaryingError_ReportedOnce has actions fail again, each time in other words.
 func TestVaryingError_ReportedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		kind  migration.ActionKind
+		kind  migration.Verb
 		phase v1.VirtualMachineInstanceMigrationPhase
 	}{
 		"target Pod":     {migration.CreateTarget, v1.MigrationPending},
@@ -175,7 +174,7 @@ func TestVaryingError_ReportedOnce(t *testing.T) {
 			}
 			fail := func(text string) migration.Plan {
 				s := w.Snapshot()
-				s.Failures = map[migration.ActionKind]error{tc.kind: errors.New(text)}
+				s.Failures = map[migration.Verb]error{tc.kind: errors.New(text)}
 				plan := migration.Decide(s, w.Now)
 				w.Migration.Status = *plan.Status.DeepCopy()
 				return plan

@@ -34,7 +34,7 @@ func TestRecreatedVMI_KeepsState(t *testing.T) {
 				w.keepState(corev1.ReadWriteOnce)
 				w.Until(v1.MigrationRunning)
 				if unnoted {
-					delete(w.Migration.Annotations, migration.GuestUID)
+					delete(w.Migration.Annotations, migration.VMIUID)
 				}
 				w.TargetTakesOver()
 				if labelled {
@@ -67,7 +67,7 @@ func TestStateClaim_LabeledAfterEnd(t *testing.T) {
 	w.TargetTakesOver()
 	w.Now = w.Now.Add(24 * time.Hour)
 	s := w.Snapshot()
-	s.Failures = map[migration.ActionKind]error{migration.ChangeClaim: errors.New("conflict")}
+	s.Failures = map[migration.Verb]error{migration.ChangeClaim: errors.New("conflict")}
 	w.Migration.Status = migration.Decide(s, w.Now).Status
 	if w.Migration.Status.Phase != v1.MigrationSucceeded {
 		t.Fatalf("phase is %q", w.Migration.Status.Phase)
@@ -191,10 +191,10 @@ func TestAutomaticMigration_RejectionBacksOff(t *testing.T) {
 	w.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
 	w.Others = past(v1.EvacuationMigrationAnnotation, "f")
 	plan := w.Passes()
-	if w.Migration.Status.Phase != v1.MigrationPending || w.Reason() != migration.ReasonBackoff || plan.Wake.IsZero() {
-		t.Fatalf("phase %q, reason %q, again at %s", w.Migration.Status.Phase, w.Reason(), plan.Wake)
+	if w.Migration.Status.Phase != v1.MigrationPending || w.Reason() != migration.ReasonBackoff || plan.RequeueAt.IsZero() {
+		t.Fatalf("phase %q, reason %q, again at %s", w.Migration.Status.Phase, w.Reason(), plan.RequeueAt)
 	}
-	w.Now = plan.Wake
+	w.Now = plan.RequeueAt
 	if w.Passes(); w.Migration.Status.Phase != v1.MigrationFailed || w.Reason() != "HouseRule" {
 		t.Errorf("afterwards: phase %q, reason %q", w.Migration.Status.Phase, w.Reason())
 	}
@@ -223,7 +223,7 @@ func TestAttachmentPod_RenderErrorEndsMigration(t *testing.T) {
 	w.Until(v1.MigrationScheduling)
 	w.Pods["dst"].Spec.NodeName, w.Pods["dst"].Status.Phase = targetNode, corev1.PodRunning
 	s := w.Snapshot()
-	s.Failures = map[migration.ActionKind]error{migration.CreateAttachment: migration.ErrRender}
+	s.Failures = map[migration.Verb]error{migration.CreateAttachment: migration.ErrRender}
 	if plan := migration.Decide(s, w.Now); plan.Reason != "Cancelling" && plan.Status.Phase != v1.MigrationFailed {
 		t.Errorf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
 	}

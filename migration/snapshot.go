@@ -54,8 +54,6 @@ type Snapshot struct {
 	Resolution policy.Resolution
 	// Config is the configuration, with defaults filled in.
 	Config Config
-	// Now is the time of the decision. [Decide] sets it; [Snapshot.Claim] requires it.
-	Now time.Time
 	// Entered is when phases were entered that are not stored in the status yet; it may be
 	// nil.
 	Entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
@@ -71,7 +69,7 @@ type Snapshot struct {
 	// read; empty for none. They are repeated under the same names; the finalizer stays meanwhile.
 	Late string
 	// Failures holds the errors of actions tried in this pass, by kind.
-	Failures map[ActionKind]error
+	Failures map[Verb]error
 }
 
 // uid is the migration's uid, which is also the tag of its commands.
@@ -120,7 +118,7 @@ func (s Snapshot) Owner() *v1.VirtualMachineInstanceMigration {
 // selector label are in place.
 func (s Snapshot) adopted() bool {
 	m := s.Migration
-	if uid, noted := m.Annotations[GuestUID]; noted && m.Status.Phase == v1.MigrationPhaseUnset && s.VMI != nil && uid != string(s.VMI.UID) {
+	if uid, noted := m.Annotations[VMIUID]; noted && m.Status.Phase == v1.MigrationPhaseUnset && s.VMI != nil && uid != string(s.VMI.UID) {
 		return false // it is a copy of another migration
 	}
 	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(validation.IsValidLabelValue(m.Spec.VMIName)) > 0
@@ -129,8 +127,8 @@ func (s Snapshot) adopted() bool {
 
 // Claim returns the migration's claim for capacity, and false when it needs none: because it
 // is finished, must not start yet, or its VMI has migrated.
-func (s Snapshot) Claim() (queue.Claim, bool) {
-	s = s.ofItsGuest()
+func (s Snapshot) Claim(now time.Time) (queue.Claim, bool) {
+	s = s.ofItsVMI()
 	m := s.Migration
 	if m.IsFinal() || s.VMI == nil {
 		return queue.Claim{}, false
@@ -141,7 +139,7 @@ func (s Snapshot) Claim() (queue.Claim, bool) {
 		SourceNode: s.VMI.Status.NodeName, Bandwidth: s.bandwidth(), Size: policy.GuestMemory(s.VMI),
 	}
 	if m.IsDecentralized() {
-		return s.claimApart(c)
+		return s.claimApart(c, now)
 	}
 	if s.TargetPod != nil {
 		c.Acting, c.TargetNode = true, s.TargetPod.Spec.NodeName
@@ -154,7 +152,7 @@ func (s Snapshot) Claim() (queue.Claim, bool) {
 	if c.Acting {
 		return c, true
 	}
-	return c, s.mayStart()
+	return c, s.mayStart(now)
 }
 
 // bandwidth returns the limit on the migration's bandwidth, in bytes per second: as handed
@@ -177,9 +175,9 @@ func (s Snapshot) bandwidth() int64 {
 }
 
 // mayStart reports whether only capacity is missing for the migration to start.
-func (s Snapshot) mayStart() bool {
+func (s Snapshot) mayStart(now time.Time) bool {
 	return notBegun(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.Owner() == nil && s.orphan() == nil &&
-		!s.refused() && !s.Config.evaluate(s).Blocked
+		!s.refused() && !s.Config.evaluate(s, now).Blocked
 }
 
 // notBegun reports whether nothing was done for the migration yet, as far as stored.
@@ -212,19 +210,19 @@ func (s Snapshot) orphan() *handoff.Lease {
 }
 
 // evaluate evaluates Checks() without building the list.
-func (c Config) evaluate(s Snapshot) Finding {
+func (c Config) evaluate(s Snapshot, now time.Time) Finding {
 	e := c.Evaluator
 	if e == nil {
 		e = DefaultChecks()
 	}
-	turn, rest := order.Evaluate(s), e.Evaluate(s)
+	turn, rest := order.Evaluate(s, now), e.Evaluate(s, now)
 	switch {
 	case !turn.Blocked || rest.Blocked && !rest.Temporary:
 		return rest
 	case !turn.Temporary:
 		return turn
 	}
-	return turn.and(rest, s.Now)
+	return turn.and(rest, now)
 }
 
 // phaseSince returns when the migration entered its current phase; its creation where that

@@ -257,7 +257,7 @@ func init() {
 		if w.Reason() != migration.ReasonWaitingForPod || !strings.Contains(c.Message, `"stray"`) {
 			return fmt.Errorf("it says %+v", c)
 		}
-		if _, wanted := w.Snapshot().Claim(); wanted {
+		if _, wanted := w.Snapshot().Claim(w.Now); wanted {
 			return fmt.Errorf("it takes a slot")
 		}
 		return nil

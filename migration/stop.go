@@ -79,7 +79,7 @@ func (d stop) forestall(c cause) {
 	if d.s.Migration.DeletionTimestamp != nil {
 		state.AbortRequested, state.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "reject a late handoff", Change: &VMIChange{State: state}})
+	d.act(Action{Verb: ChangeVMI, Why: "reject a late handoff", Change: &VMIChange{State: state}})
 }
 
 // askToAbort requests, once, that the node running the migration aborts it.
@@ -93,7 +93,7 @@ func (d stop) askToAbort() {
 		d.abortLease(change)
 	}
 	if change.State != nil || change.Lease != nil {
-		d.act(Action{Kind: ChangeVMI, Why: "request the nodes to abort", Change: change})
+		d.act(Action{Verb: ChangeVMI, Why: "request the nodes to abort", Change: change})
 	}
 }
 
@@ -129,7 +129,7 @@ func (d stop) callOff(tag types.UID, c cause) {
 	if d.sends() {
 		sender(d).keepVolumes(change)
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "cancel the migration", Change: change})
+	d.act(Action{Verb: ChangeVMI, Why: "cancel the migration", Change: change})
 }
 
 // closed returns the migration state as failed and completed.

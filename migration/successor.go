@@ -6,18 +6,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// GuestUID is the annotation of a migration with the UID of its VMI, recorded when the
+// VMIUID is the annotation of a migration with the UID of its VMI, recorded when the
 // migration is adopted: a VMI that is recreated under the same name is another one.
-const GuestUID = "virtloom.dev/guest-uid"
+const VMIUID = "virtloom.dev/guest-uid"
 
-// GuestOf returns the VMI if it is the migration's, else nil. A migration adopted by another
+// VMIOf returns the VMI if it is the migration's, else nil. A migration adopted by another
 // controller has no record of its VMI's UID; there a VMI created after the migration is another
 // one, as KubeVirt rejects migrations of VMIs that do not exist.
-func GuestOf(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+func VMIOf(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	if vmi == nil || m.Status.Phase == v1.MigrationPhaseUnset {
 		return vmi
 	}
-	if uid, noted := m.Annotations[GuestUID]; noted {
+	if uid, noted := m.Annotations[VMIUID]; noted {
 		if uid != string(vmi.UID) {
 			return nil
 		}
@@ -29,9 +29,9 @@ func GuestOf(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstan
 	return vmi
 }
 
-// ofItsGuest removes a VMI that is not the migration's from the snapshot.
-func (s Snapshot) ofItsGuest() Snapshot {
-	if s.VMI != nil && GuestOf(s.Migration, s.VMI) == nil {
+// ofItsVMI removes a VMI that is not the migration's from the snapshot.
+func (s Snapshot) ofItsVMI() Snapshot {
+	if s.VMI != nil && VMIOf(s.Migration, s.VMI) == nil {
 		s.VMI, s.SourcePod, s.TargetPod, s.Launchers, s.Attachments = nil, nil, nil, nil, nil
 	}
 	return s

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // roomLabels returns the labels that report to the target node how much the new Pod has of the
@@ -14,7 +16,7 @@ import (
 func (s Snapshot) roomLabels() map[string]string {
 	var compute *corev1.Container
 	for i := range s.TargetPod.Spec.Containers {
-		if c := &s.TargetPod.Spec.Containers[i]; c.Name == computeContainer {
+		if c := &s.TargetPod.Spec.Containers[i]; c.Name == launcherpod.Compute {
 			compute = c
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +76,7 @@ func shared(c *corev1.PersistentVolumeClaim) bool {
 }
 
 // checkState requires that the claim with the VMI's state, if it has one, exists.
-func checkState(s Snapshot) Finding {
+func checkState(s Snapshot, _ time.Time) Finding {
 	source, target := s.StateClaims()
 	switch field, guest := persistentState(s.VMI), s.Migration.Spec.VMIName; {
 	case source == "" && field != "" && s.SourcePod != nil:
@@ -116,12 +117,12 @@ func (d targetObjects) stateReady() bool {
 	if target == "" || d.s.Claims[target] != nil {
 		return true
 	}
-	if f := checkState(d.s); f.Blocked { // a custom evaluator may not have this check
+	if f := checkState(d.s, d.now); f.Blocked { // a custom evaluator may not have this check
 		refusal(d).blocked(f)
 		return false
 	}
 	d.explain(handoff.ByController, reasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
-	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the VMI's state",
+	d.act(Action{Verb: CreateClaim, Why: "only one node at a time can use the claim with the VMI's state",
 		Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
 	return false
 }
@@ -167,7 +168,7 @@ func (d targetObjects) claimFollows() bool {
 	}
 	next.Labels[stateLabel] = guest
 	delete(next.Labels, v1.MigrationNameLabel)
-	d.act(Action{Kind: ChangeClaim, Why: "the VMI's state is in it now", Claim: next})
+	d.act(Action{Verb: ChangeClaim, Why: "the VMI's state is in it now", Claim: next})
 	d.explain(handoff.ByController, reasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
 	return false
 }
@@ -182,7 +183,7 @@ func (d targetObjects) dropState(moved bool) {
 		return
 	}
 	if used := !moved && c.Labels[stateLabel] != ""; !used { // a VMI may have been restarted with it
-		d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
+		d.act(Action{Verb: DeleteClaim, Why: why, Claim: c})
 	}
 }
 

@@ -328,7 +328,7 @@ func TestStateClaim_LabelFailureDelayIsBounded(t *testing.T) {
 	w.Until(v1.MigrationRunning)
 	w.TargetTakesOver()
 	s := w.Snapshot()
-	s.Failures = map[migration.ActionKind]error{migration.ChangeClaim: fmt.Errorf("forbidden")}
+	s.Failures = map[migration.Verb]error{migration.ChangeClaim: fmt.Errorf("forbidden")}
 	plan := migration.Decide(s, w.Now)
 	if plan.Status.Phase != v1.MigrationRunning || plan.Reason != "StateClaimHandOff" {
 		t.Fatalf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
@@ -368,7 +368,7 @@ func TestAnnounce_LeftToPodController(t *testing.T) {
 			w.VMI.Status.MigrationState.TargetNodeDomainReadyTimestamp = &at
 			s := w.Snapshot()
 			s.Config.PodsFollowGuests = true
-			annotated := slices.ContainsFunc(migration.Decide(s, w.Now).Actions, func(a migration.Action) bool { return a.Kind == migration.AnnotatePod })
+			annotated := slices.ContainsFunc(migration.Decide(s, w.Now).Actions, func(a migration.Action) bool { return a.Verb == migration.AnnotatePod })
 			if annotated == leased {
 				t.Errorf("the Pod is annotated: %v", annotated)
 			}

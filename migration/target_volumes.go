@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,8 +15,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/internal/volumeclaim"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // Attachments returns the Pods among pods that attach hotplugged volumes beside the owner, a
@@ -64,7 +65,7 @@ func onNode(p v1.VolumePhase) bool {
 // checkPlugging waits until no volume of the VMI is being unplugged, as it is still in use and
 // no Pod can be rendered with it any more, and no memory dump runs, as its volume cannot be
 // migrated.
-func checkPlugging(s Snapshot) Finding {
+func checkPlugging(s Snapshot, _ time.Time) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}
@@ -131,7 +132,7 @@ func (d targetObjects) follow() bool {
 	case p == nil && d.s.Failures[CreateAttachment] != nil:
 		refusal(d).failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
 	case p == nil:
-		d.act(Action{Kind: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
+		d.act(Action{Verb: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
 		d.explain(handoff.ByController, reasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
 	case standingOf(p) == 2:
 		return true

@@ -29,7 +29,7 @@ func ended(t *testing.T, how v1.VirtualMachineInstanceMigrationPhase, l handoff.
 }
 
 func deletes(p migration.Plan, pod string) bool {
-	return slices.ContainsFunc(p.Actions, func(a migration.Action) bool { return a.Kind == migration.DeletePod && a.Pod.Name == pod })
+	return slices.ContainsFunc(p.Actions, func(a migration.Action) bool { return a.Verb == migration.DeletePod && a.Pod.Name == pod })
 }
 
 // TestTidyUp_SourcePodStaysWhileItsNodeMayRunTheGuest: the VMI has moved and is on its way
@@ -61,7 +61,7 @@ func TestTidyUp_FailedMigrationRollsBackState(t *testing.T) {
 		if p.Release || deletes(p, "dst") {
 			t.Errorf("%s: released is %t, actions %v", s, p.Release, p.Actions)
 		}
-		i := slices.IndexFunc(p.Actions, func(a migration.Action) bool { return a.Kind == migration.ChangeVMI })
+		i := slices.IndexFunc(p.Actions, func(a migration.Action) bool { return a.Verb == migration.ChangeVMI })
 		if i < 0 || p.Actions[i].Change.Lease == nil || p.Actions[i].Change.Lease.State != handoff.Owned {
 			t.Errorf("%s: the migration is not canceled: %v", s, p.Actions)
 		}

@@ -82,7 +82,7 @@ func (a *machineAdmission) validate(ctx context.Context, vm *v1.VirtualMachine) 
 		return nil, err
 	}
 	if len(vm.Status.VolumeRequests) > 0 {
-		if in.VMI, err = a.guest(ctx, vm); err != nil {
+		if in.VMI, err = a.vmi(ctx, vm); err != nil {
 			return nil, err
 		}
 	}
@@ -109,7 +109,7 @@ func (a *machineAdmission) input(ctx context.Context, vm *v1.VirtualMachine) (ad
 	if err != nil {
 		return in, err
 	}
-	in.Config = admit.Config{Guests: guests, SerialNumber: uuid.NewUUID()}
+	in.Config = admit.Config{VMIs: guests, SerialNumber: uuid.NewUUID()}
 	if req.Operation != admissionv1.Update {
 		return in, nil
 	}
@@ -123,7 +123,7 @@ func (a *machineAdmission) input(ctx context.Context, vm *v1.VirtualMachine) (ad
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
 // guest returns the VMI of the VM's name; nil if there is none.
-func (a *machineAdmission) guest(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
+func (a *machineAdmission) vmi(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	switch err := a.reader.Get(ctx, client.ObjectKeyFromObject(vm), vmi); {
 	case apierrors.IsNotFound(err):

@@ -20,8 +20,8 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
-	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi"
@@ -37,7 +37,7 @@ type controller struct {
 	// reconciler is the migration controller, which others depend on; set by addMigration.
 	reconciler *migrationctrl.Reconciler
 	// guests is the VMI controller; set by addVMI.
-	guests *vmictrl.Reconciler
+	vmis *vmictrl.Reconciler
 	// machines is the controller of VirtualMachines; set by addVM, nil without one.
 	machines *vmctrl.Reconciler
 	// decisive holds the settings in force that the controllers decide by, by flag.
@@ -92,7 +92,7 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addCertificates,
 		o.addGuard,
 		o.addConfiguration,
-		o.addSight,
+		o.addCacheState,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err
@@ -105,17 +105,17 @@ func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error
 	return follow(mgr, &configfile.Watcher[*configfile.ControllerConfiguration]{Source: o.source, Running: o.config, Apply: o.apply})
 }
 
-// addSight serves the controller's view of objects beside its metrics.
-func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
-	unseen := map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
-		sight.Guest: o.guests.Unseen, sight.Migration: o.reconciler.Unseen,
+// addCacheState serves the controller's view of objects beside its metrics.
+func (o *controller) addCacheState(_ context.Context, mgr ctrl.Manager) error {
+	unseen := map[cachestate.Kind]func(types.NamespacedName) []expectations.Pending{
+		cachestate.VMI: o.vmis.Pending, cachestate.Migration: o.reconciler.Pending,
 	}
 	if o.machines != nil {
-		unseen[sight.Machine] = o.machines.Unseen
+		unseen[cachestate.Machine] = o.machines.Pending
 	}
-	return mgr.AddMetricsServerExtraHandler(sight.Path, &sight.Handler{
+	return mgr.AddMetricsServerExtraHandler(cachestate.Path, &cachestate.Handler{
 		Cache: mgr.GetCache(), Elected: mgr.Elected(), Clock: clock.RealClock{},
-		Settings: func() map[string]string { return *o.decisive.Load() }, Unseen: unseen,
+		Settings: func() map[string]string { return *o.decisive.Load() }, Pending: unseen,
 	})
 }
 
@@ -147,7 +147,7 @@ func writes(controller string) (*expectationsctrl.Metrics, error) {
 }
 
 // newGuests returns a configured VMI controller without clients.
-func newGuests(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
+func newVMIs(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
 	return &vmictrl.Reconciler{
 		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, SilentAfter: config.NodeSilentAfter.Duration,
 		Config: vmi.Config{
@@ -165,14 +165,14 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	if err := metrics.Registry.Register(guests); err != nil {
 		return fmt.Errorf("register VMI metrics: %w", err)
 	}
-	r := newGuests(o.config)
+	r := newVMIs(o.config)
 	r.Client, r.APIReader, r.Observer, r.Metrics = mgr.GetClient(), mgr.GetAPIReader(), own, guests
 	r.Recorder = mgr.GetEventRecorder("virtualmachine-controller")
 	if o.config.OutOfServiceTaint {
 		r.Fencer = vmictrl.OutOfService{Reader: mgr.GetAPIReader()}
 	}
 	r.Beside = func() bool { return o.machines != nil && o.machines.Busy() }
-	o.guests = r
+	o.vmis = r
 	return r.SetupWithManager(ctx, mgr)
 }
 
@@ -195,7 +195,7 @@ func (o *controller) addVM(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.Client, r.APIReader, r.Observer, r.Recorder = mgr.GetClient(), mgr.GetAPIReader(), own, mgr.GetEventRecorder("virtualmachine-controller")
-	r.Beside = o.guests.Busy
+	r.Beside = o.vmis.Busy
 	o.machines = r
 	return r.SetupWithManager(ctx, mgr)
 }

@@ -76,7 +76,7 @@ func TestSidecarShimImage_Rendered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if guests := newGuests(config); guests.SidecarShimImage != "mine/shim:v1" || moves.SidecarShimImage != "mine/shim:v1" {
+	if guests := newVMIs(config); guests.SidecarShimImage != "mine/shim:v1" || moves.SidecarShimImage != "mine/shim:v1" {
 		t.Errorf("%q of guests, %q of migrations", guests.SidecarShimImage, moves.SidecarShimImage)
 	}
 }

@@ -28,7 +28,7 @@ type guestOptions struct {
 }
 
 // offlineGuest is a VMI read from manifests, with the facts of its node.
-type offlineGuest struct {
+type offlineVMI struct {
 	vmi   *offline.Cluster
 	facts convert.Facts
 }
@@ -79,7 +79,7 @@ func (o *guestOptions) check() error {
 }
 
 // guest reads the manifests and the facts that do not come from a running domain.
-func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offlineGuest, error) {
+func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offlineVMI, error) {
 	c, err := o.read(o.command, stdin)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offl
 			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: render.ErrMissingFact,
 		}
 	}
-	g := &offlineGuest{vmi: c, facts: assumed(c)}
+	g := &offlineVMI{vmi: c, facts: assumed(c)}
 	if known != nil {
 		known(&g.facts)
 	}
@@ -103,7 +103,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offl
 	return g, overlayFacts(&g.facts, name, text)
 }
 
-func (g *offlineGuest) convert() (*libvirtxml.Domain, error) {
+func (g *offlineVMI) convert() (*libvirtxml.Domain, error) {
 	return convert.Convert(g.vmi.VMI, g.facts)
 }
 

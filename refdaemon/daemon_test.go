@@ -26,8 +26,8 @@ import (
 
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
-	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
 // asking is a daemon that is asked how it is.
@@ -139,10 +139,10 @@ func TestController_Probes(t *testing.T) {
 	a.await(t, metrics, "", http.StatusUnauthorized, "")
 	a.await(t, metrics, "nonsense", http.StatusInternalServerError, "Authentication failed") // as controller-runtime has it
 	a.await(t, metrics, a.token, http.StatusForbidden, "")
-	sees := "https://" + a.metrics + sight.Path + "?kind=vmi&namespace=default&name=none"
+	sees := "https://" + a.metrics + cachestate.Path + "?kind=vmi&namespace=default&name=none"
 	a.await(t, sees, a.token, http.StatusForbidden, "")
 	a.create(t, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics", sight.Path}, Verbs: []string{"get"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics", cachestate.Path}, Verbs: []string{"get"}}},
 	})
 	a.create(t, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "metrics"},

@@ -147,7 +147,7 @@ func explained(words []string) (func(context.Context, *diagnosis.Cluster) (write
 	case "vm":
 		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Machine(ctx, key) }, nil
 	case "vmi":
-		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Guest(ctx, key) }, nil
+		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.VMI(ctx, key) }, nil
 	case "migration":
 		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Migration(ctx, key) }, nil
 	}

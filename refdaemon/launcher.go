@@ -73,7 +73,7 @@ func (o *launcherOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.name, "name", "", "`name` of the VirtualMachineInstance (required)")
 	fs.StringVar(&o.uid, "uid", "", "`UID` of the VirtualMachineInstance (required)")
 	fs.StringVar(&o.shareDir, "kubevirt-share-dir", "/var/run/kubevirt", "`directory` whose sockets/ is shared with the node, for the sockets of the command channel, of libvirt and of migrations")
-	fs.StringVar(&o.privateDir, "private-dir", "/var/run/kubevirt-private", "`directory` of the guest's console and of the files of libvirt in session mode")
+	fs.StringVar(&o.privateDir, "private-dir", "/var/run/kubevirt-private", "`directory` of the VMI's console and of the files of libvirt in session mode")
 	fs.DurationVar(&o.qemuTimeout, "qemu-timeout", 5*time.Minute, "exit if there is no domain and no agent for this `time`")
 	fs.Int64Var(&o.graceSeconds, "grace-period-seconds", 30, "`seconds` from SIGTERM until the domain is destroyed")
 	fs.StringVar(&o.logFilters, "libvirt-log-filters", "", "libvirt's log `filters`, LEVEL:NAME ...")

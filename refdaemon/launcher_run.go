@@ -119,7 +119,7 @@ func (o *launcherOptions) serve(ctx, alive context.Context, hv domain.Hypervisor
 	go func() { served <- s.Serve(serving, calls) }()
 	err := l.Ready()
 	if err == nil {
-		o.log.Info("Serving VMI", "vmi", o.guest.Namespace+"/"+o.guest.Name, "uid", o.guest.UID)
+		o.log.Info("Serving VMI", "virtualMachineInstance", o.guest.Namespace+"/"+o.guest.Name, "uid", o.guest.UID)
 		err = o.wait(ctx, alive, hv, calls, undefined)
 	}
 	stop()

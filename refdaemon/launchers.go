@@ -28,7 +28,7 @@ const qemuUser = 107
 
 // guests returns the hypervisor for the node's domains, and the connector to the hypervisors of
 // launchers, nil unless each VMI has its own.
-func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hypervisor, caches *domainctrl.Caches) (domain.Hypervisor, *launcher.Connector, error) {
+func (o *node) vmis(ctx context.Context, mgr manager.Manager, host domain.Hypervisor, caches *domainctrl.Caches) (domain.Hypervisor, *launcher.Connector, error) {
 	if o.config.Launchers == "" {
 		return host, nil, nil
 	}

@@ -40,7 +40,7 @@ const (
 	inPod     = "/var/run/kubevirt/hotplug-disks"
 )
 
-// emptyDir is a volume of the guest's Pod as the node sees it.
+// emptyDir is a volume of the launcher Pod as the node sees it.
 func emptyDir(pods, name string) string {
 	return filepath.Join(pods, "pod-1/volumes/kubernetes.io~empty-dir", name)
 }

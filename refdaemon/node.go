@@ -77,7 +77,7 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	hv, launchers, err := o.guests(ctx, mgr, host, caches)
+	hv, launchers, err := o.vmis(ctx, mgr, host, caches)
 	if err != nil {
 		return err
 	}

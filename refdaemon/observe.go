@@ -15,10 +15,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/refdaemon/dump"
-	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
 // observer is the common part of read-only commands on a cluster.
@@ -31,7 +31,7 @@ type observer struct {
 	// dump is the file to read instead of a cluster; empty for the cluster.
 	dump string
 	// controller is the controller to ask for its view; none if its URL is empty.
-	controller sight.Client
+	controller cachestate.Client
 	// further checks the command's own flags; nil if there are none.
 	further func() error
 }
@@ -141,7 +141,7 @@ func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Clus
 	if err != nil {
 		return nil, err
 	}
-	guests, machines := newGuests(o.config), newMachines(o.config)
+	guests, machines := newVMIs(o.config), newMachines(o.config)
 	moves.Client, moves.APIReader, moves.Clock = d.Client(), d, now
 	guests.Client, guests.APIReader, guests.Clock = d.Client(), d, now
 	if err := errors.Join(guests.Observe(ctx, d), moves.Observe(ctx, d)); err != nil {
@@ -153,7 +153,7 @@ func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Clus
 			return nil, err
 		}
 	}
-	c := &diagnosis.Cluster{Machines: machines, Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration, Settings: o.config.Decisive()}
+	c := &diagnosis.Cluster{Machines: machines, VMIs: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration, Settings: o.config.Decisive()}
 	if o.controller.URL != "" {
 		c.Ask = o.controller.Ask
 	}

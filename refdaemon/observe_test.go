@@ -315,7 +315,7 @@ func explainsNode(t *testing.T, s *scene) {
 	if err := json.Unmarshal(text, &n); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if len(n.Guests) != 1 || n.Guests[0].Guests != 3 || n.Outbound != (diagnosis.Slots{Used: 1, Limit: 1}) {
+	if len(n.VMIs) != 1 || n.VMIs[0].VMIs != 3 || n.Outbound != (diagnosis.Slots{Used: 1, Limit: 1}) {
 		t.Errorf("explained as %s", text)
 	}
 }
@@ -405,13 +405,13 @@ func plans(t *testing.T, s *scene) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if p.Guests != 3 || len(p.Moves) != 2 || len(p.Stays) != 1 {
+	if p.VMIs != 3 || len(p.Moves) != 2 || len(p.Stays) != 1 {
 		t.Fatalf("planned %s", text)
 	}
-	if p.Moves[0].Guest != "moves" || p.Moves[0].Target != "sim-1" || p.Moves[1].Guest != "waits" || p.Moves[1].Starts < p.Moves[0].Ends-1 {
+	if p.Moves[0].VMI != "moves" || p.Moves[0].Target != "sim-1" || p.Moves[1].VMI != "waits" || p.Moves[1].Starts < p.Moves[0].Ends-1 {
 		t.Errorf("moves are %+v", p.Moves)
 	}
-	if p.Stays[0].Guest != "stays" || p.Stays[0].Reason != evacuation.ReasonStrategyNone {
+	if p.Stays[0].VMI != "stays" || p.Stays[0].Reason != evacuation.ReasonStrategyNone {
 		t.Errorf("stays are %+v", p.Stays)
 	}
 	if p.LowerBound < 8 || p.Makespan < p.LowerBound || p.Makespan > 3*p.LowerBound {

@@ -31,8 +31,8 @@ import (
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/events"
-	"github.com/virtloom/virtloom/refdaemon/guarded"
 	"github.com/virtloom/virtloom/refdaemon/health"
+	"github.com/virtloom/virtloom/refdaemon/metricsauth"
 	"github.com/virtloom/virtloom/refdaemon/tracing"
 	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
@@ -118,9 +118,9 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 	o := ctrl.Options{
 		WebhookServer: p.webhooks,
 		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: p.grace,
-		Metrics:                guarded.Metrics(p.daemon.Metrics),
-		HealthProbeBindAddress: guarded.Address(p.daemon.Health.Address),
-		PprofBindAddress:       guarded.Address(p.daemon.Profiling.Address),
+		Metrics:                metricsauth.Metrics(p.daemon.Metrics),
+		HealthProbeBindAddress: metricsauth.Address(p.daemon.Health.Address),
+		PprofBindAddress:       metricsauth.Address(p.daemon.Profiling.Address),
 		// Managed fields are never read, and are half of many objects.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: p.cached},
 	}

@@ -94,7 +94,7 @@ func (s *sizing) overcommit(a *Calculation) {
 	a.add(difference("overcommit to "+strconv.Itoa(percent)+"%", want, &a.Quantity, "Config.MemoryOvercommit"))
 }
 
-// moveToHugepages moves the guest memory from request and limit to hugepages. It requests pages for the whole guest, even
+// moveToHugepages transfers the guest memory from request and limit to hugepages. It requests pages for the whole guest, even
 // if the VMI requests less: a missing page cannot be paged in.
 func (s *sizing) moveToHugepages(h *v1.Hugepages, request, limit *Calculation, limited bool) {
 	pages := request.clone()

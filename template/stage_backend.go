@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template/render"
@@ -70,13 +71,13 @@ type statePart struct {
 type stateMount struct{ folder, root, user string }
 
 func stateParts(vmi *v1.VirtualMachineInstance) (parts []statePart) {
-	if tpm := vmi.Spec.Domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
+	if tpm := vmi.Spec.Domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && ptr.Deref(tpm.Persistent, false) {
 		parts = append(parts, statePart{"spec.domain.devices.tpm.persistent", []stateMount{
 			{"swtpm", libvirtStateDir + "/swtpm", privateDir + "/libvirt/qemu/swtpm"},
 			{"swtpm-localca", "/var/lib/swtpm-localca", privateDir + "/var/lib/swtpm-localca"},
 		}})
 	}
-	if f := vmi.Spec.Domain.Firmware; f != nil && f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.Bootloader != nil && f.Bootloader.EFI != nil && ptr.Deref(f.Bootloader.EFI.Persistent, false) {
 		parts = append(parts, statePart{"spec.domain.firmware.bootloader.efi.persistent", []stateMount{
 			{"nvram", libvirtStateDir + "/qemu/nvram", privateDir + "/libvirt/qemu/nvram"},
 		}})

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template/render"
@@ -79,7 +80,7 @@ func guestDevices(d *render.Draft) []pluginDevice {
 		{name: hypervisor, needed: accelerated, from: "Config.Hypervisor, Config.AllowEmulation"},
 		{name: deviceTun, needed: tun, from: "spec.domain.devices.autoattachPodInterface, " + vmiInterfaces},
 		{name: deviceVhostNet, needed: accelerated && slices.ContainsFunc(devices.Interfaces, isVirtio), from: vmiInterfaces},
-		{name: deviceVsock, needed: isTrue(devices.AutoattachVSOCK), from: "spec.domain.devices.autoattachVSOCK"},
+		{name: deviceVsock, needed: ptr.Deref(devices.AutoattachVSOCK, false), from: "spec.domain.devices.autoattachVSOCK"},
 		{name: deviceSEV, needed: security.SEV != nil || security.SNP != nil, from: fieldSecurity, requested: true},
 		{name: deviceTDX, needed: security.TDX != nil, from: fieldSecurity, requested: true},
 		{name: devicePRHelper, needed: reserves, from: vmiDisks, requested: true},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template/render"
@@ -64,7 +65,7 @@ func neededLabels(d *render.Draft) []neededLabel {
 	if s := vmi.Spec.Domain.LaunchSecurity; s != nil {
 		const from = "spec.domain.launchSecurity"
 		add(s.SEV != nil || s.SNP != nil, from, v1.SEVLabel)
-		add(s.SEV != nil && s.SEV.Policy != nil && isTrue(s.SEV.Policy.EncryptedState), from, v1.SEVESLabel)
+		add(s.SEV != nil && s.SEV.Policy != nil && ptr.Deref(s.SEV.Policy.EncryptedState, false), from, v1.SEVESLabel)
 		add(s.SNP != nil, from, v1.SEVSNPLabel)
 		add(arch == archS390x, from, v1.SecureExecutionLabel)
 		add(s.TDX != nil, from, v1.TDXLabel)
@@ -84,15 +85,15 @@ func hypervLabels(f *v1.Features) (needed []neededLabel) {
 		return nil
 	}
 	h := f.Hyperv
-	on := func(s *v1.FeatureState) bool { return s != nil && isTrue(s.Enabled) }
+	on := func(s *v1.FeatureState) bool { return s != nil && ptr.Deref(s.Enabled, false) }
 	for _, feature := range []struct {
 		name string
 		on   bool
 	}{
 		{"vpindex", on(h.VPIndex)}, {"runtime", on(h.Runtime)}, {"reset", on(h.Reset)}, {"synic", on(h.SyNIC)},
-		{"synictimer", h.SyNICTimer != nil && isTrue(h.SyNICTimer.Enabled)},
+		{"synictimer", h.SyNICTimer != nil && ptr.Deref(h.SyNICTimer.Enabled, false)},
 		{"frequencies", on(h.Frequencies)}, {"reenlightenment", on(h.Reenlightenment)},
-		{"tlbflush", h.TLBFlush != nil && isTrue(h.TLBFlush.Enabled)}, {"ipi", on(h.IPI)},
+		{"tlbflush", h.TLBFlush != nil && ptr.Deref(h.TLBFlush.Enabled, false)}, {"ipi", on(h.IPI)},
 	} {
 		if feature.on {
 			needed = append(needed, neededLabel{"spec.domain.features.hyperv." + feature.name, v1.HypervLabel + feature.name})
@@ -138,7 +139,7 @@ func tscFrequency(vmi *v1.VirtualMachineInstance) int64 {
 		return 0
 	}
 	f := vmi.Spec.Domain.Features
-	reenlightened := f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment != nil && isTrue(f.Hyperv.Reenlightenment.Enabled)
+	reenlightened := f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment != nil && ptr.Deref(f.Hyperv.Reenlightenment.Enabled, false)
 	if !reenlightened && !invariantCounter(vmi.Spec.Domain.CPU) {
 		return 0
 	}

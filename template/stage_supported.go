@@ -14,5 +14,3 @@ import (
 func supported(d *render.Draft) error {
 	return errors.Join(render.Refused(validate.Closed(d.VMI(), validate.Gates{On: d.Config().FeatureGates, Off: d.Config().DisabledFeatureGates}))...)
 }
-
-func isTrue(b *bool) bool { return b != nil && *b }

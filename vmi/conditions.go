@@ -119,7 +119,7 @@ func (d conditions) mirror(of v1.VirtualMachineInstanceConditionType, c *corev1.
 func (d conditions) ready() conditionChange {
 	const of = v1.VirtualMachineInstanceReady
 	switch {
-	case d.pod == nil && len(d.Unseen) > 0:
+	case d.pod == nil && len(d.Pending) > 0:
 		return leave
 	case d.pod == nil:
 		return putCondition(of, corev1.ConditionFalse, v1.PodNotExistsReason, "virt-launcher pod has not yet been scheduled")
@@ -180,7 +180,7 @@ func (d conditions) synchronized() conditionChange {
 		}
 		problem(d).announce(reason, message)
 		return putCondition(of, corev1.ConditionFalse, reason, message)
-	case len(d.Unseen) > 0:
+	case len(d.Pending) > 0:
 		return leave // nothing was tried, so no improvement is known
 	default:
 		return removeCondition(of)

@@ -102,7 +102,7 @@ func annotate(vmi *v1.VirtualMachineInstance, key, value string) {
 // act chooses the actions, in order of precedence.
 func (d *decision) act() {
 	switch {
-	case len(d.Unseen) > 0:
+	case len(d.Pending) > 0:
 		// Nothing may be created or deleted.
 	// A final VMI keeps its launcher Pod, with its log, until it is deleted. Deletion takes all.
 	case d.VMI.DeletionTimestamp != nil:
@@ -126,7 +126,7 @@ func (d *decision) unassigned() bool {
 // handedOff reports whether the handoff to the node is or is now being made and the Pod is
 // known: the node reads the status of interfaces and volumes from then on.
 func (d *decision) handedOff() bool {
-	if d.pod == nil || len(d.Unseen) > 0 {
+	if d.pod == nil || len(d.Pending) > 0 {
 		return false
 	}
 	p := d.plan.VMI.Status.Phase

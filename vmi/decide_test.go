@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 		"a claimed object gets its Pod": {
 			vmi.Snapshot{VMI: guest(v1.Pending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"an unseen write holds everything back": {
-			vmi.Snapshot{VMI: guest(v1.Pending), Unseen: []string{"create Pod ns/p"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
+			vmi.Snapshot{VMI: guest(v1.Pending), Pending: []string{"create Pod ns/p"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
 		"a failed creation is reported and not repeated in the pass": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Failure: &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "x"}}, want{phase: v1.Pending, sync: "FailedCreate"}},
 		"a missing claim blocks": {
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		"a Pod that vanished before the hand-over means Failed": {
 			vmi.Snapshot{VMI: guest(v1.Scheduling)}, want{phase: v1.Failed}},
 		"a Pod that is merely not seen yet does not": {
-			vmi.Snapshot{VMI: guest(v1.Scheduling), Unseen: []string{"create Pod"}}, want{phase: v1.Scheduling, blocked: "WaitingForCache"}},
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pending: []string{"create Pod"}}, want{phase: v1.Scheduling, blocked: "WaitingForCache"}},
 		"a scheduled guest is left to its node": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, owned), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Scheduled}},
 		"a running guest is left to its node": {
@@ -140,7 +140,7 @@ func TestDecide(t *testing.T) {
 		"a stock final guest keeps its Pod": {
 			vmi.Snapshot{VMI: guest(v1.Failed, on("node-a")), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Failed}},
 		"deletion waits for a Pod that may have been created": {
-			vmi.Snapshot{VMI: guest(v1.Pending, deleting), Unseen: []string{"create Pod"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
+			vmi.Snapshot{VMI: guest(v1.Pending, deleting), Pending: []string{"create Pod"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
 		"a guest that a stock node runs is not hurried": {
 			vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}), deleting), Pods: []*corev1.Pod{pod("p", terminating)}}, want{phase: v1.Running}},
 		"what waits to be received elsewhere is let go": {
@@ -163,7 +163,7 @@ func TestDecide(t *testing.T) {
 				gone: !slices.Contains(plan.VMI.Finalizers, v1.VirtualMachineInstanceFinalizer)}
 			if w := plan.Blocked(); w != nil {
 				got.blocked = w.Reason
-			} else if len(tt.s.Unseen) > 0 {
+			} else if len(tt.s.Pending) > 0 {
 				got.blocked = plan.Waits[0].Reason
 			}
 			for _, c := range plan.VMI.Status.Conditions {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
@@ -43,7 +44,7 @@ func launcherEndReason(p *corev1.Pod) (reason string) {
 	}
 	for i := range p.Status.ContainerStatuses {
 		c := &p.Status.ContainerStatuses[i]
-		if end := c.State.Terminated; c.Name == computeContainer && end != nil && end.ExitCode != 0 && reason == "" {
+		if end := c.State.Terminated; c.Name == launcherpod.Compute && end != nil && end.ExitCode != 0 && reason == "" {
 			reason = end.Reason
 		}
 	}

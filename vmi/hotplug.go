@@ -57,7 +57,7 @@ func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duratio
 		h.report()
 	}
 	switch {
-	case len(s.Unseen) > 0:
+	case len(s.Pending) > 0:
 	case s.VMI.DeletionTimestamp != nil || s.VMI.IsFinal():
 		h.out.Actions = unplugAll(s)
 	default:

@@ -202,7 +202,7 @@ func unplug(s Snapshot, why string, beside func(owner *corev1.Pod) bool) []Actio
 
 // mayRunIn reports whether the domain may run on the node of the Pod.
 func mayRunIn(s Snapshot, owner *corev1.Pod) bool {
-	if s.Config.PodHoldsGuest && PodDown(owner) {
+	if s.Config.PodHoldsDomain && PodDown(owner) {
 		return false
 	}
 	// PodDown alone is not enough where the hypervisor is the node's: the domain is not in the Pod, and

@@ -204,7 +204,7 @@ func TestHotplugPods(t *testing.T) {
 			world: []func(*plugWorld){wants("v1"), func(w *plugWorld) { w.launcher.Status.Phase = corev1.PodPending }}, carriers: "v1=",
 		},
 		"own writes that were not seen": {
-			world: []func(*plugWorld){wants("v1"), func(w *plugWorld) { w.s.Unseen = []string{"Pod ns/p1"} }}, carriers: "v1=",
+			world: []func(*plugWorld){wants("v1"), func(w *plugWorld) { w.s.Pending = []string{"Pod ns/p1"} }}, carriers: "v1=",
 		},
 		"on the node and not in the guest": {
 			world:    []func(*plugWorld){wants("v1"), has("p1", "v1"), uses(v1.HotplugVolumeAttachedToNode, "v1")},
@@ -257,7 +257,7 @@ func TestUnplug(t *testing.T) {
 	}
 	deleted := func(w *plugWorld) { w.s.VMI.DeletionTimestamp = ptr.To(metav1.NewTime(plugNow)) }
 	ended := func(w *plugWorld) { w.launcher.Status.Phase = corev1.PodFailed }
-	inPod := func(w *plugWorld) { w.s.Config.PodHoldsGuest = true }
+	inPod := func(w *plugWorld) { w.s.Config.PodHoldsDomain = true }
 	const both = "DeletePod p1 grace=0s; DeletePod t1 grace=0s"
 	tests := map[string]struct {
 		world []func(*plugWorld)

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // launcherImage returns the image of the Pod's compute container, for
@@ -20,7 +22,7 @@ func launcherImage(pod *corev1.Pod, configured string) (version string, outdated
 		return "", false
 	}
 	for i := range pod.Spec.Containers {
-		if c := &pod.Spec.Containers[i]; c.Name == computeContainer {
+		if c := &pod.Spec.Containers[i]; c.Name == launcherpod.Compute {
 			return c.Image, c.Image != "" && configured != "" && c.Image != configured
 		}
 	}

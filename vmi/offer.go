@@ -19,7 +19,7 @@ type offer struct{ *decision }
 // ready reports whether the handoff to the node agent can be made. While own writes are
 // unobserved, the hotplugged volumes are unknown, and the handoff includes them.
 func (d offer) ready() bool {
-	return d.VMI.DeletionTimestamp == nil && len(d.Unseen) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" &&
+	return d.VMI.DeletionTimestamp == nil && len(d.Pending) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" &&
 		!d.lacksGuarantee() && !d.lacksAddress()
 }
 

@@ -63,7 +63,7 @@ func TestOffer_WithdrawnFromUnresponsiveNode(t *testing.T) {
 		"being deleted": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), deleting), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"own writes are not seen yet": {
-			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready, Unseen: []string{"x"}}, v1.Scheduled, handoff.Offered, time.Time{}},
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready, Pending: []string{"x"}}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"the Pod is gone": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(future))}, v1.Failed, handoff.Released, time.Time{}},
 	} {
@@ -136,7 +136,7 @@ func TestSynchronized_KeptWhileWritesUnseen(t *testing.T) {
 		s    vmi.Snapshot
 		kept bool
 	}{
-		"own writes are not seen yet": {vmi.Snapshot{VMI: stuck, Unseen: []string{"x"}}, true},
+		"own writes are not seen yet": {vmi.Snapshot{VMI: stuck, Pending: []string{"x"}}, true},
 		"nothing in the way any more": {vmi.Snapshot{VMI: stuck}, false},
 		"handed over": {vmi.Snapshot{VMI: guest(v1.Scheduling, synchronizedFalse(vmi.ReasonFailedPodPatch, "x")),
 			Pods: []*corev1.Pod{pod("p")}, Failure: &vmi.Failure{Reason: vmi.ReasonFailedPodPatch, Message: "x"}}, false},
@@ -150,7 +150,7 @@ func TestSynchronized_KeptWhileWritesUnseen(t *testing.T) {
 
 func TestReady_UnchangedWhileWritesUnseen(t *testing.T) {
 	settled := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, now)
-	plan := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Unseen: []string{"x"}}, now)
+	plan := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Pending: []string{"x"}}, now)
 	if diff := cmp.Diff(settled.VMI.Status, plan.VMI.Status); diff != "" {
 		t.Errorf("the status changes on hearsay:\n%s", diff)
 	}
@@ -172,7 +172,7 @@ func TestNeedsProof_AbsentPod(t *testing.T) {
 		"moved ahead of the Pod's cache": {vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{other}}, true},
 		"scheduling without a Pod":       {vmi.Snapshot{VMI: guest(v1.Scheduling)}, true},
 		"running in its Pod":             {vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, false},
-		"waiting for the caches":         {vmi.Snapshot{VMI: guest(v1.Running), Unseen: []string{"x"}}, false},
+		"waiting for the caches":         {vmi.Snapshot{VMI: guest(v1.Running), Pending: []string{"x"}}, false},
 		"pending":                        {vmi.Snapshot{VMI: guest(v1.Pending)}, false},
 		"pending, being deleted":         {vmi.Snapshot{VMI: guest(v1.Pending, deleting)}, false},
 
@@ -183,7 +183,7 @@ func TestNeedsProof_AbsentPod(t *testing.T) {
 		"final, its node has it still":      {vmi.Snapshot{VMI: guest(v1.Failed, owned)}, false},
 		"final, its Pod is there":           {vmi.Snapshot{VMI: guest(v1.Failed, released), Pods: []*corev1.Pod{pod("p")}}, false},
 		"final, its Pod elsewhere is there": {vmi.Snapshot{VMI: guest(v1.Failed, on("node-a"), released), Pods: []*corev1.Pod{other}}, false},
-		"final, waiting for the caches":     {vmi.Snapshot{VMI: guest(v1.Failed, released), Unseen: []string{"x"}}, false},
+		"final, waiting for the caches":     {vmi.Snapshot{VMI: guest(v1.Failed, released), Pending: []string{"x"}}, false},
 		"final, let go already":             {vmi.Snapshot{VMI: guest(v1.Failed, released, finalizers())}, false},
 		"final, held by somebody else only": {vmi.Snapshot{VMI: guest(v1.Failed, released, deleting, finalizers("example.test/backup"))}, false},
 		"final, its lease illegible":        {vmi.Snapshot{VMI: guest(v1.Failed, illegible)}, false},

@@ -115,8 +115,8 @@ func Scheduling(s Snapshot, at time.Time) *v1.VirtualMachineInstance {
 func (d *decision) hasPod() bool   { return d.pod != nil }
 func (d *decision) hasNoPod() bool { return d.pod == nil }
 func (d *decision) deleting() bool { return d.VMI.DeletionTimestamp != nil }
-func (d *decision) blind() bool    { return len(d.Unseen) > 0 }
-func (d *decision) podBlind() bool { return d.pod == nil && len(d.Unseen) > 0 }
+func (d *decision) blind() bool    { return len(d.Pending) > 0 }
+func (d *decision) podBlind() bool { return d.pod == nil && len(d.Pending) > 0 }
 
 // lostPod reports whether the Pod was lost before the handoff. For an object that is being
 // deleted, the Pod must be gone.

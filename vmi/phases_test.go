@@ -88,7 +88,7 @@ var moves = dimension{
 			lease(handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 1, Holder: "node-a", Deadline: &deadline})(s.VMI)
 		}
 	},
-	"unseen write": func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/p"} },
+	"unseen write": func(s *vmi.Snapshot) { s.Pending = []string{"create Pod ns/p"} },
 }
 
 // filled adds a disk populated by a DataVolume.

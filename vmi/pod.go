@@ -5,36 +5,14 @@ package vmi
 import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
-
-// computeContainer is the container that runs QEMU.
-const computeContainer = "compute"
-
-// istioContainer may be running without being ready: its readiness probe covers the guest's
-// application, which starts after the handoff.
-const istioContainer = "istio-proxy"
 
 // PodReady reports whether the launcher Pod is ready for the handoff to the node agent: it
 // is Running and not terminating, its compute and istio-proxy containers run and every
 // other container is ready. (specs: VMI reconciliation 2.4)
-func PodReady(p *corev1.Pod) bool {
-	if PodDown(p) || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
-		return false
-	}
-	for i := range p.Status.ContainerStatuses {
-		c := &p.Status.ContainerStatuses[i]
-		if c.Name == computeContainer || c.Name == istioContainer {
-			if c.State.Running == nil {
-				return false
-			}
-			continue
-		}
-		if !c.Ready {
-			return false
-		}
-	}
-	return true
-}
+func PodReady(p *corev1.Pod) bool { return launcherpod.Ready(p) }
 
 // PodDown reports whether the Pod or its compute container has ended.
 func PodDown(p *corev1.Pod) bool {
@@ -42,7 +20,7 @@ func PodDown(p *corev1.Pod) bool {
 		return true
 	}
 	for i := range p.Status.ContainerStatuses {
-		if c := &p.Status.ContainerStatuses[i]; c.Name == computeContainer && c.State.Terminated != nil {
+		if c := &p.Status.ContainerStatuses[i]; c.Name == launcherpod.Compute && c.State.Terminated != nil {
 			return true
 		}
 	}

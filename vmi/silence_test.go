@@ -138,7 +138,7 @@ func TestDecide_MissingPodWhileWritesUnseen(t *testing.T) {
 		if got := vmi.Decide(s, now).VMI.Status.Phase; got != v1.Failed {
 			t.Errorf("%s without a Pod: phase %s, want Failed", phase, got)
 		}
-		s.Unseen = []string{"create of Pod ns/launcher"}
+		s.Pending = []string{"create of Pod ns/launcher"}
 		if got := vmi.Decide(s, now).VMI.Status.Phase; got != phase {
 			t.Errorf("%s while own writes are unseen: phase %s", phase, got)
 		}

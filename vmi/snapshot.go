@@ -22,10 +22,10 @@ type Config struct {
 	// AcceptWithin bounds the time from offer to acceptance; zero means five
 	// minutes.
 	AcceptWithin time.Duration
-	// PodHoldsGuest is true if the domain runs inside its Pod, as with KubeVirt's
+	// PodHoldsDomain is true if the domain runs inside its Pod, as with KubeVirt's
 	// launcher, and dies with it. Then the absence of its Pods is evidence that an
 	// unresponsive node does not run it.
-	PodHoldsGuest bool
+	PodHoldsDomain bool
 	// LauncherImage is the image of new launcher Pods; a VMI whose Pod has another image
 	// is outdated. Empty disables the comparison.
 	LauncherImage string
@@ -120,9 +120,9 @@ type Snapshot struct {
 	Migrations []*v1.VirtualMachineInstanceMigration
 	// Storage is the storage state of the VMI's volumes.
 	Storage Storage
-	// Unseen lists own writes that the caches have not observed yet; while it is not
+	// Pending lists own writes that the caches have not observed yet; while it is not
 	// empty, nothing is created or deleted.
-	Unseen []string
+	Pending []string
 	// Late lists own creations that the API server may still execute, although it had not when it was queried.
 	// They are repeated under the same name; while it is not empty, the finalizer is kept.
 	Late []string
@@ -199,7 +199,7 @@ func newer(a, b *corev1.Pod) bool {
 func (s Snapshot) NeedsProof() bool {
 	switch s.VMI.Status.Phase {
 	case v1.Scheduling, v1.Scheduled, v1.Running:
-		return len(s.Unseen) == 0 && s.Launcher() == nil
+		return len(s.Pending) == 0 && s.Launcher() == nil
 	default:
 		return s.leaves()
 	}
@@ -226,7 +226,7 @@ func (s Snapshot) leaves() bool {
 }
 
 // unsure reports whether Pods may exist or appear that the snapshot does not show.
-func (s Snapshot) unsure() bool { return len(s.Unseen) > 0 || len(s.Late) > 0 }
+func (s Snapshot) unsure() bool { return len(s.Pending) > 0 || len(s.Late) > 0 }
 
 // unheld reports whether the lease allows no node to run the domain.
 func unheld(l handoff.Lease) bool {

@@ -40,7 +40,7 @@ func specCreation() specRows {
 		}
 	})
 	ungated := func(p *corev1.Pod) { p.Status.Conditions = p.Status.Conditions[:1] }
-	unseen := func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/p"} }
+	unseen := func(s *vmi.Snapshot) { s.Pending = []string{"create Pod ns/p"} }
 	refusal := `create Pod ns/p: pods "p" is forbidden: violates PodSecurity "restricted"; use a namespace with the label pod-security.kubernetes.io/enforce=privileged`
 	return specRows{
 		"1 no versions of the API observed (better: that goes with the first write, which records the Pod)": {
@@ -75,7 +75,7 @@ func specCreation() specRows {
 		"7 nor is anything deleted": {
 			given: given(of(v1.Running, deleting), with(pod("p")), unseen), phase: v1.Running, conditions: runs, waits: "WaitingForCache GuestEnding PodTerminating"},
 		"8 it was never seen (better: nothing is given up after a time, a live read settles it)": {
-			given: given(of(v1.Pending), func(s *vmi.Snapshot) { s.Unseen = nil }), phase: v1.Pending, do: "CreateLauncher", conditions: noPodYet},
+			given: given(of(v1.Pending), func(s *vmi.Snapshot) { s.Pending = nil }), phase: v1.Pending, do: "CreateLauncher", conditions: noPodYet},
 		"16 scheduling without a Pod": {
 			given: given(of(v1.Scheduling)), phase: v1.Failed, conditions: noPodYet},
 		"16 scheduled without a Pod": {

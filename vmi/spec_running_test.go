@@ -49,7 +49,7 @@ func specHanded() specRows {
 	rows["53 running, and only a target of a migration is left"] = specCase{
 		given: given(of(v1.Running, owned), with(pod("t", target))), phase: v1.Failed, conditions: noPodYet, waits: "GuestEnding"}
 	rows["53 a Pod that may be unseen is not missed"] = specCase{
-		given: given(of(v1.Running, owned), func(s *vmi.Snapshot) { s.Unseen = []string{"x"} }), phase: v1.Running, waits: "WaitingForCache"}
+		given: given(of(v1.Running, owned), func(s *vmi.Snapshot) { s.Pending = []string{"x"} }), phase: v1.Running, waits: "WaitingForCache"}
 	return rows
 }
 

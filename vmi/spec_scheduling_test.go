@@ -130,7 +130,7 @@ func specHandoff() specRows {
 			given: given(of(v1.Scheduling, vsock), ready), phase: v1.Scheduling, conditions: notYet, waits: "VSOCKAddressMissing", settled: true},
 		"50 an address that it has stays": handed(texts{"status VSOCKCID": "78"}, of(v1.Scheduling, vsock, func(g *v1.VirtualMachineInstance) { g.Status.VSOCKCID = ptr.To[uint32](78) }), ready),
 		"41 (better: the handoff is one write, once own writes are observed)": {
-			given: given(scheduling, ready, func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/a"} }), phase: v1.Scheduling, conditions: notYet,
+			given: given(scheduling, ready, func(s *vmi.Snapshot) { s.Pending = []string{"create Pod ns/a"} }), phase: v1.Scheduling, conditions: notYet,
 			waits: "WaitingForCache"},
 	}
 }

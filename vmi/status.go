@@ -44,7 +44,7 @@ func (d statusFields) update() {
 // write is deferred to the handoff. A migration's target Pod is recorded by the migration
 // controller when the migration begins.
 func (d statusFields) activePods() {
-	if d.pod == nil && len(d.Unseen) > 0 {
+	if d.pod == nil && len(d.Pending) > 0 {
 		return
 	}
 	if d.VMI.Status.Phase == v1.Scheduling && d.plan.VMI.Status.Phase == v1.Scheduling && d.VMI.Status.ActivePods != nil {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // attachmentApp is the value of the label kubevirt.io of attachment and trigger Pods.
@@ -63,7 +65,7 @@ func temporaryFailed(s Snapshot) *corev1.Pod {
 // brokeDown reports whether the compute container ended with an error.
 func brokeDown(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.Name == computeContainer && c.State.Terminated != nil && c.State.Terminated.ExitCode != 0
+		return c.Name == launcherpod.Compute && c.State.Terminated != nil && c.State.Terminated.ExitCode != 0
 	})
 }
 
@@ -73,7 +75,7 @@ func brokeDown(p *corev1.Pod) bool {
 // condition is left unchanged.
 func unplaceable(s Snapshot, blocked *Wait) conditionChange {
 	change := conditionChange{Type: podScheduledCondition}
-	if !unprocessed(s.VMI) || s.Launcher() != nil || len(s.Unseen) > 0 {
+	if !unprocessed(s.VMI) || s.Launcher() != nil || len(s.Pending) > 0 {
 		return change
 	}
 	c := &v1.VirtualMachineInstanceCondition{Type: change.Type, Status: corev1.ConditionFalse}

@@ -86,7 +86,7 @@ func TestUnplaceable(t *testing.T) {
 	}
 	waiting := func() *shelf { return newShelf(pending).dv("a").filled("a", unconsumed) }
 	unseen := waiting()
-	unseen.Unseen = []string{"a Pod"}
+	unseen.Pending = []string{"a Pod"}
 	missing := newShelf(pending).pvc("a")
 	for name, tc := range map[string]struct {
 		shelf   *shelf

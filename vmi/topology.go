@@ -74,8 +74,8 @@ type Node struct {
 	// Schedulable is true if VMIs can be scheduled to the node: its label
 	// kubevirt.io/schedulable is true.
 	Schedulable bool
-	// RunsGuests is true if the node runs VMIs, which may migrate from it.
-	RunsGuests bool
+	// RunsVMIs is true if the node runs VMIs, which may migrate from it.
+	RunsVMIs bool
 }
 
 // topologyHints returns status.topologyHints of a VMI: the TSC frequency that every node can provide,
@@ -99,7 +99,7 @@ func topologyHints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64)
 	}
 	var lowest int64
 	for _, n := range nodes {
-		if f := n.tscFrequency(); f > 0 && (n.Schedulable || n.RunsGuests) && (lowest == 0 || f < lowest) {
+		if f := n.tscFrequency(); f > 0 && (n.Schedulable || n.RunsVMIs) && (lowest == 0 || f < lowest) {
 			lowest = f
 		}
 	}

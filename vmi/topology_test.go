@@ -65,7 +65,7 @@ func TestHints(t *testing.T) {
 		return n
 	}
 	cordoned := func(n *vmi.Node) { n.Schedulable = false }
-	used := func(n *vmi.Node) { n.Schedulable, n.RunsGuests = false, true }
+	used := func(n *vmi.Node) { n.Schedulable, n.RunsVMIs = false, true }
 	needs := reenlightened(ptr.To(true))
 	type nodes = []vmi.Node
 	for name, tt := range map[string]struct {

@@ -32,7 +32,7 @@ func (d waits) collect() {
 	if ended {
 		d.plan.Waits = nil // nothing is prepared anymore
 	}
-	for _, w := range d.Unseen {
+	for _, w := range d.Pending {
 		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "waiting for the cache to observe this controller's write: " + w,
 			Object: vmiObject(d.VMI), Until: "the cache observes the write", Responsible: handoff.ByController})
 	}
@@ -54,7 +54,7 @@ func (d waits) collect() {
 	case d.pod == nil:
 		d.forPod()
 	default:
-		d.forGuest()
+		d.forVMI()
 	}
 }
 
@@ -122,7 +122,7 @@ func (d waits) forPod() {
 }
 
 // forGuest adds what keeps the VMI in its Pod from running.
-func (d waits) forGuest() {
+func (d waits) forVMI() {
 	object := podObject(d.pod)
 	switch {
 	case podGoingDown(d.pod):
@@ -158,7 +158,7 @@ func (d waits) forGuest() {
 // forHandoff adds what blocks the handoff of a VMI whose Pod is ready.
 func (d waits) forHandoff() {
 	switch {
-	case len(d.Unseen) > 0: // already reported
+	case len(d.Pending) > 0: // already reported
 	case offer(d).lacksGuarantee():
 		reason, message := problem(d).current()
 		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), Responsible: handoff.ByUser, Until: "the VirtualMachineInstance is recreated"})

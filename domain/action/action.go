@@ -19,7 +19,7 @@ type Verb string
 const (
 	// Apply applies Operation at the hypervisor.
 	Apply Verb = "Apply"
-	// Migrate starts the migration Request, with the URIs of the [transport.Route] for Passage
+	// Migrate starts the migration Request, with the URIs of the [transport.Route] for Tunnel
 	// and To.
 	Migrate Verb = "Migrate"
 	// Abort cancels a running migration.
@@ -34,7 +34,7 @@ const (
 	// Prepare prepares the files, networks and devices of a VMI on this node, and derives
 	// its domain from them.
 	Prepare Verb = "Prepare"
-	// Listen opens Passage for a VMI that migrates to this node; see [transport.Transport].
+	// Listen opens Tunnel for a VMI that migrates to this node; see [transport.Transport].
 	Listen Verb = "Listen"
 	// SyncTime sets the guest's clock to the present through the guest agent. A
 	// failure is ignored; see [Action.Optional].
@@ -47,10 +47,10 @@ type Action struct {
 	Verb Verb
 	// Operation is for Apply.
 	Operation domain.Operation
-	// Request, Passage and To are for Migrate: the migration and its two ends. Passage is
+	// Request, Tunnel and To are for Migrate: the migration and its two ends. Tunnel is
 	// for Listen as well.
 	Request domain.MigrationRequest
-	Passage transport.Passage
+	Tunnel  transport.Tunnel
 	To      transport.Endpoint
 	// UID is the UID of the VMI whose files Cleanup removes, or Prepare prepares.
 	UID types.UID
@@ -64,10 +64,10 @@ type Action struct {
 	Why string
 }
 
-// TouchesGuest reports whether the action changes the domain, or takes away what it may use: all
+// TouchesDomain reports whether the action changes the domain, or takes away what it may use: all
 // do, except one that sets the domain's metadata and those that prepare the node. Such an action
 // may be started only after a recent read from the API server itself ([handoff.Confirmed]).
-func (a Action) TouchesGuest() bool {
+func (a Action) TouchesDomain() bool {
 	switch a.Verb {
 	case Prepare, Listen:
 		return false

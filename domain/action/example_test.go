@@ -22,7 +22,7 @@ func ExampleAction() {
 		{Verb: action.Apply, Operation: attach, Why: "disk data is missing"},
 		{Verb: action.Cleanup, Why: "the domain has ended"},
 	} {
-		fmt.Printf("%s: touches the guest: %t, fails alone: %t\n", a, a.TouchesGuest(), a.Independent())
+		fmt.Printf("%s: touches the guest: %t, fails alone: %t\n", a, a.TouchesDomain(), a.Independent())
 	}
 	// Output:
 	// Prepare (the VMI is assigned to this node): touches the guest: false, fails alone: false

@@ -50,7 +50,7 @@ func Rules(devices Devices, domains ...*libvirtxml.Domain) ([]Rule, error) {
 		}
 	}
 	if l.err != nil {
-		return nil, fmt.Errorf("cgroup: looking up devices of the guest: %w", l.err)
+		return nil, fmt.Errorf("cgroup: looking up devices of the domain: %w", l.err)
 	}
 	return normal(l.rules), nil
 }

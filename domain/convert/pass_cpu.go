@@ -71,7 +71,7 @@ func cpuModel(c *Conversion) error {
 	switch model {
 	case v1.CPUModeHostPassthrough:
 		if c.Facts.Emulation {
-			return c.Invalid(specDomain+"cpu.model", "Forbidden: host-passthrough requires KVM, but the guest is emulated in software",
+			return c.Invalid(specDomain+"cpu.model", "Forbidden: host-passthrough requires KVM, but the VMI is emulated in software",
 				"use host-model or a named model such as qemu64")
 		}
 		out.Mode = model

@@ -62,7 +62,7 @@ func enlightenments(c *Conversion, f *v1.Features) error {
 		return hyperv(c, f.Hyperv)
 	case f.HypervPassthrough != nil && !specIsFalse(f.HypervPassthrough.Enabled):
 		if c.Facts.Emulation {
-			return c.Invalid(specDomain+"features.hypervPassthrough", "Forbidden: requires KVM, but the guest is emulated in software", "remove it")
+			return c.Invalid(specDomain+"features.hypervPassthrough", "Forbidden: requires KVM, but the VMI is emulated in software", "remove it")
 		}
 		c.Domain.Features.HyperV = &libvirtxml.DomainFeatureHyperV{Mode: "passthrough"}
 	}
@@ -109,7 +109,7 @@ func platform(c *Conversion, f *v1.Features) {
 // hyperv sets the Hyper-V enlightenments, which require KVM.
 func hyperv(c *Conversion, h *v1.FeatureHyperv) error {
 	if c.Facts.Emulation {
-		return c.Invalid(specDomain+"features.hyperv", "Forbidden: requires KVM, but the guest is emulated in software", "remove it")
+		return c.Invalid(specDomain+"features.hyperv", "Forbidden: requires KVM, but the VMI is emulated in software", "remove it")
 	}
 	out := &libvirtxml.DomainFeatureHyperV{
 		Relaxed: state(h.Relaxed), VAPIC: state(h.VAPIC), VPIndex: state(h.VPIndex), Runtime: state(h.Runtime),

@@ -39,7 +39,7 @@ func (p *pinning) passNUMA() error {
 	pages := p.Domain.Memory.Value / uint(page)
 	if pages < uint(len(nodes)) {
 		return p.Invalid(field, fmt.Sprintf("memory of %d bytes is less than one huge page for each of %d NUMA nodes", p.Domain.Memory.Value, len(nodes)),
-			"give the guest more memory, or use smaller pages")
+			"give the VMI more memory, or use smaller pages")
 	}
 	p.Domain.CPU.Numa = &libvirtxml.DomainNuma{}
 	p.Domain.NUMATune = &libvirtxml.DomainNUMATune{}

@@ -115,7 +115,7 @@ func (g *pciPlacement) keepExisting() error {
 				g.taken[p] = s.key
 			}
 		case other != "":
-			return g.Invalid(s.field, "has the address in the running guest that the spec now gives to "+other, "restart the guest, or use another pciAddress")
+			return g.Invalid(s.field, "has the address in the running domain that the spec now gives to "+other, "restart the VMI, or use another pciAddress")
 		default:
 			g.set(s, p)
 		}
@@ -148,8 +148,8 @@ func (g *pciPlacement) placeNew() error {
 		case !g.running():
 			return g.Invalid(s.field, "no free PCI address", "remove a device")
 		case s.hotpluggable:
-			return g.Invalid(s.field, fmt.Sprintf("none of the %d PCIe ports of the running guest is free", g.Facts.Layout.ports()),
-				"unplug another device, or restart the guest")
+			return g.Invalid(s.field, fmt.Sprintf("none of the %d PCIe ports of the running domain is free", g.Facts.Layout.ports()),
+				"unplug another device, or restart the VMI")
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ func (p *ports) alignment() (map[string]*uint, error) {
 		if node := p.guestNode(*cell); node != nil {
 			out[s.key] = node
 		} else if strict {
-			return nil, p.Invalid(s.field, "the guest does not use the NUMA node of the device", "use a device of a NUMA node with guest CPUs")
+			return nil, p.Invalid(s.field, "the VMI does not use the NUMA node of the device", "use a device of a NUMA node with guest CPUs")
 		}
 	}
 	return out, nil

@@ -78,7 +78,7 @@ func (p *pinning) vcpus() error {
 	const field = specCPU + "dedicatedCpuPlacement"
 	switch {
 	case len(p.Facts.CPUs) == 0:
-		return p.short(field, "the node has no dedicated CPUs for this guest")
+		return p.short(field, "the node has no dedicated CPUs for this VMI")
 	case len(p.Facts.Cells) == 0:
 		return &Error{Object: p.object(), Field: field, Reason: "the node does not know its NUMA topology",
 			Remedy: "check that libvirt reports it", Err: domain.ErrUnsupported}

@@ -88,7 +88,7 @@ func (c launchSecurityPass) checkLaunchSecurity() (named bool, err error) {
 	case ways != 1:
 		return false, c.Invalid(field, fmt.Sprintf("Forbidden: has %d kinds of protection", ways), "set one of sev, snp and tdx")
 	case c.Facts.Emulation:
-		return false, c.Invalid(field, "Forbidden: requires KVM, but the guest is emulated in software", "remove it, or use a node with KVM")
+		return false, c.Invalid(field, "Forbidden: requires KVM, but the VMI is emulated in software", "remove it, or use a node with KVM")
 	case c.Domain.OS.Loader == nil:
 		return false, c.Invalid(specEFI, "Required value: launch security requires UEFI", "set efi with secureBoot: false")
 	}

@@ -268,7 +268,7 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *pluginServer, served <-c
 		}
 		if changed {
 			healthy, all := s.count()
-			log.Info("Devices changed", "healthy", healthy, "all", all)
+			log.V(1).Info("Devices changed", "healthy", healthy, "all", all)
 		}
 	}
 }

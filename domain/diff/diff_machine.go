@@ -46,10 +46,10 @@ func (c *comparison) cpus() {
 	case want > have && want <= h.Value && h.Current != 0:
 		c.plugCPUs(field+"sockets", want, have)
 	case want < have:
-		c.number(NextBoot, field+"sockets", want, have, "CPUs cannot be removed from a running guest")
+		c.number(NextBoot, field+"sockets", want, have, "CPUs cannot be removed from a running domain")
 	// Where the maxima differ, the first difference above says already what a boot will bring.
 	case want > have && w.Value == h.Value:
-		c.number(NextBoot, field+"sockets", want, have, "the maximum number of CPUs of the running guest is exceeded")
+		c.number(NextBoot, field+"sockets", want, have, "the maximum number of CPUs of the running domain is exceeded")
 	}
 }
 
@@ -58,7 +58,7 @@ func (c *comparison) plugCPUs(field string, want, have uint) {
 	// A migration renders a new Pod with the new number of CPUs, for which the kubelet allocates
 	// dedicated ones. That is the only way to get more of them.
 	if !c.pinned(want) {
-		c.number(NeedsMigration, field, want, have, "dedicated CPUs cannot be allocated to a running guest")
+		c.number(NeedsMigration, field, want, have, "dedicated CPUs cannot be allocated to a running domain")
 		return
 	}
 	d := c.add(Live, field, strconv.FormatUint(uint64(want), 10), strconv.FormatUint(uint64(have), 10), "CPUs can be hotplugged")

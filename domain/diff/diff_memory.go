@@ -61,11 +61,11 @@ func (c *comparison) memory() {
 func (c *comparison) unpluggable(m memoryUse, want uint64) string {
 	switch block := c.block(); {
 	case m.limit == 0 || want > m.limit:
-		return "the maximum memory of the running guest is exceeded"
+		return "the maximum memory of the running domain is exceeded"
 	case osType(c.live).Arch != xmlspec.ArchX86:
 		return "memory hotplug is supported on amd64 only"
 	case want < m.boot:
-		return "boot memory cannot be removed from a running guest"
+		return "boot memory cannot be removed from a running domain"
 	case want%block != 0 || m.boot%block != 0 || m.limit%block != 0:
 		return "memory is hotplugged in blocks of " + strconv.FormatUint(block>>20, 10) + " MiB"
 	}

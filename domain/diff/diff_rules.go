@@ -39,10 +39,10 @@ type rule struct {
 
 const (
 	otherMachine = "the change would make it another machine"
-	fixedAtStart = "is fixed when the guest starts"
+	fixedAtStart = "is fixed when the domain starts"
 	seenByGuest  = "the guest depends on this property of the device"
 	volumeInUse  = "the volume of a disk in use can be changed by a migration only"
-	readAtBoot   = "is read when the guest starts"
+	readAtBoot   = "is read when the domain starts"
 	ofTheProcess = "belongs to the QEMU process"
 )
 
@@ -76,7 +76,7 @@ var ruleTable = map[string]rule{
 	"ID":       nothing,
 	"Name":     nothing,
 	"Metadata": nothing,
-	"Type":     {class: NeedsRecreation, field: "domain.type", reason: "a guest cannot change between KVM and software emulation", live: true},
+	"Type":     {class: NeedsRecreation, field: "domain.type", reason: "a domain cannot change between KVM and software emulation", live: true},
 	"UUID":     {class: NeedsRecreation, field: fieldDomain + "firmware.uuid", reason: otherMachine, live: true, fold: true},
 	// Sizes and numbers of CPUs: see memory and cpus.
 	"Memory": nothing, "CurrentMemory": nothing, "VCPU": nothing, "VCPUs": nothing,

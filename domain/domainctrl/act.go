@@ -94,7 +94,7 @@ func (r actor) act(ctx context.Context, key types.NamespacedName, v pass) (faile
 		}
 		err := r.task(ctx, v, t)
 		if err != nil && t.Optional() {
-			logger(ctx).Info("Skipping optional task", "task", t.String(), "cause", err.Error())
+			logger(ctx).V(4).Info("Skipping optional task", "task", t.String(), "cause", err.Error())
 			continue
 		}
 		if err == nil {
@@ -137,12 +137,12 @@ func (r actor) task(ctx context.Context, v pass, t action.Action) (err error) {
 	defer cancel()
 	switch t.Verb {
 	case action.Apply:
-		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
+		logger(ctx).V(1).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
 		return applied(t.Operation, calling(ctx, "hypervisor."+string(t.Operation.Verb), func(ctx context.Context) error {
 			return r.Hypervisor.Apply(ctx, t.Operation)
 		}))
 	case action.Abort:
-		logger(ctx).Info("Aborting a live migration", "why", t.Why)
+		logger(ctx).V(1).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
 	case action.Freeze, action.Thaw, action.SyncTime:
 		return r.agentTask(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name), t)

@@ -18,7 +18,7 @@ func (r actor) agentTask(ctx context.Context, name string, t action.Action) erro
 	if !able {
 		return fmt.Errorf("domainctrl: %s %s: the hypervisor does not support guest agents: %w", t.Verb, name, domain.ErrUnsupported)
 	}
-	logger(ctx).Info("Asking the guest agent", "task", t.String())
+	logger(ctx).V(4).Info("Asking the guest agent", "task", t.String())
 	var err error
 	switch t.Verb {
 	case action.Freeze:

@@ -34,8 +34,8 @@ type Caches struct {
 
 // Indexes of Pods: by the UID of the controlling VMI, and by the Pod's own UID.
 const (
-	podByGuest = "domainctrl.podByGuest"
-	podByUID   = "domainctrl.podByUID"
+	podByVMI = "domainctrl.podByVMI"
+	podByUID = "domainctrl.podByUID"
 )
 
 // By label, kubevirt.io/nodeName or kubevirt.io/migrationTargetNodeName, which rights cannot say.
@@ -84,14 +84,14 @@ func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.C
 		return nil, fmt.Errorf("domainctrl: cache of the Pods of the node: %w", err)
 	}
 	byGuest := func(o client.Object) []string {
-		if _, uid, launches := plan.GuestOf(o.(*corev1.Pod)); launches {
+		if _, uid, launches := plan.VMIOf(o.(*corev1.Pod)); launches {
 			return []string{string(uid)}
 		}
 		return nil
 	}
 	byUID := func(o client.Object) []string { return []string{string(o.GetUID())} }
 	ctx := context.Background() //nolint:forbidigo // not used before the cache runs
-	if err := errors.Join(c.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest), c.IndexField(ctx, &corev1.Pod{}, podByUID, byUID)); err != nil {
+	if err := errors.Join(c.IndexField(ctx, &corev1.Pod{}, podByVMI, byGuest), c.IndexField(ctx, &corev1.Pod{}, podByUID, byUID)); err != nil {
 		return nil, fmt.Errorf("domainctrl: index the Pods of the node: %w", err)
 	}
 	return c, nil

@@ -74,7 +74,7 @@ func TestGather_MigrationEndsMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.State != nil && s.State.Alive() && !s.MoveActive {
+	if s.State != nil && s.State.Alive() && !s.MigrationActive {
 		t.Error("the domain of a completed migration is seen as running, with no migration under way")
 	}
 }

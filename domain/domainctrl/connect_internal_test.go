@@ -121,18 +121,18 @@ func TestConnect_EndedLauncherIsGone(t *testing.T) {
 	}
 }
 
-// listener is a transport that records the passage it listens on.
+// listener is a transport that records the tunnel it listens on.
 type listener struct {
 	transport.Direct
-	heard transport.Passage
+	heard transport.Tunnel
 }
 
-func (l *listener) Listen(ctx context.Context, p transport.Passage) (transport.Endpoint, error) {
+func (l *listener) Listen(ctx context.Context, p transport.Tunnel) (transport.Endpoint, error) {
 	l.heard = p
 	return l.Direct.Listen(ctx, p)
 }
 
-func TestListen_PassageInUse(t *testing.T) {
+func TestListen_TunnelInUse(t *testing.T) {
 	way := &listener{Direct: transport.Direct{Address: "192.0.2.1", Port: 1}}
 	r := &Reconciler{NodeName: "node-a", Transport: way, CallTimeout: time.Minute}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
@@ -144,7 +144,7 @@ func TestListen_PassageInUse(t *testing.T) {
 		},
 	}}
 	listen := func(asked bool) {
-		(preparer{r}).listen(t.Context(), key, &s, action.Action{Passage: transport.PassageOf(s.VMI, r.NodeName), Needed: asked})
+		(preparer{r}).listen(t.Context(), key, &s, action.Action{Tunnel: transport.TunnelOf(s.VMI, r.NodeName), Needed: asked})
 	}
 	listen(true)
 	opened := way.heard

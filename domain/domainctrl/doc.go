@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domainctrl is the node half of the control plane as a controller: it converges
+// Package domainctrl is the controller of a node agent: it converges
 // the domains of one node to the VirtualMachineInstances (VMIs) assigned to it, and
 // reports their status.
 //
@@ -39,7 +39,7 @@
 // connection is restored, and periodically (Reconciler.Resync). That finds domains that
 // ended unobserved, and files of VMIs that were deleted while no agent ran.
 //
-// Every VMI has a keyed worker: a worker waits for its pass a moment (Reconciler.LaneAfter)
+// Every VMI has a keyed worker: a worker waits for its pass a moment (Reconciler.WorkerWait)
 // and then serves other VMIs, while the pass continues until its deadline. So any number of
 // unresponsive domains delays no other, and there is never more than one pass over a VMI.
 // Migrations run beside the workers as well.

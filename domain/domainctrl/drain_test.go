@@ -23,14 +23,14 @@ type way struct {
 	listenFails, dialFails, closed atomic.Int64
 }
 
-func (w *way) Listen(ctx context.Context, p transport.Passage) (transport.Endpoint, error) {
+func (w *way) Listen(ctx context.Context, p transport.Tunnel) (transport.Endpoint, error) {
 	if w.listenFails.Add(-1) >= 0 {
 		return transport.Endpoint{}, errors.New("no port is free")
 	}
 	return w.Transport.Listen(ctx, p)
 }
 
-func (w *way) Dial(ctx context.Context, p transport.Passage, to transport.Endpoint) (transport.Route, error) {
+func (w *way) Dial(ctx context.Context, p transport.Tunnel, to transport.Endpoint) (transport.Route, error) {
 	if w.dialFails.Add(-1) >= 0 {
 		return transport.Route{}, errors.New("no route to host")
 	}

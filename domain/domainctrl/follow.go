@@ -55,13 +55,13 @@ func (w *watch) follow(ctx context.Context, p domain.Progress) {
 	log := logger(ctx).WithValues("guest", w.key.String(), "bandwidthMiB", want.BandwidthMiB, "maxDowntime", want.MaxDowntime.String())
 	err := w.tune(ctx, want, downtime)
 	if t.failed++; err != nil && !errors.Is(err, domain.ErrUnsupported) && t.failed < helpTries {
-		log.V(1).Info("Changing a live migration failed, retrying", "cause", err.Error())
+		log.V(4).Info("Changing a live migration failed, retrying", "cause", err.Error())
 		return
 	}
 	if err != nil {
 		log.Error(err, "Changing a live migration failed")
 	} else {
-		log.Info("Changed a live migration")
+		log.V(1).Info("Changed a live migration")
 	}
 	t.sent, t.known, t.failed = want, true, 0
 }

@@ -38,7 +38,7 @@ func (r gatherer) gather(ctx context.Context, key types.NamespacedName, w observ
 		s.Progress, err = r.progress(ctx, name)
 	}
 	if err == nil {
-		s.MoveActive = s.Progress != nil
+		s.MigrationActive = s.Progress != nil
 		s.State, err = r.inspect(ctx, name)
 	}
 	if r.unheard(&s, err) {

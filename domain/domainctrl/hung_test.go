@@ -18,7 +18,7 @@ import (
 func manyHang(t *testing.T, p *pair) {
 	const guests = 20
 	p.a.edit = func(r *domainctrl.Reconciler) {
-		r.Workers, r.CallTimeout, r.LaneAfter = 2, time.Hour, interval
+		r.Workers, r.CallTimeout, r.WorkerWait = 2, time.Hour, interval
 	}
 	var hung []*v1.VirtualMachineInstance
 	var free []func()

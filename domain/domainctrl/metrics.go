@@ -38,23 +38,23 @@ func (r *Reconciler) Metrics() *Metrics {
 	family := func(name, help string) measure.Family {
 		return measure.Family{
 			Name: name, Help: help, Labels: []string{"namespace", "name"}, Const: prometheus.Labels{"node": r.NodeName},
-			Bound: "1 for each guest that is on its way from this node",
+			Bound: "1 for each VMI that is on its way from this node",
 		}
 	}
 	gauge := func(name, help string, of func(domain.Progress) float64) {
 		m.set.ReadGauge(family(name, help), m.each(of))
 	}
-	m.set.ReadCounter(family("kubevirt_vmi_migration_data_bytes_total", "Bytes that the migration of the guest has to carry."),
+	m.set.ReadCounter(family("kubevirt_vmi_migration_data_bytes_total", "Bytes that the migration of the VMI has to carry."),
 		m.each(func(p domain.Progress) float64 { return float64(p.Total) }))
-	gauge("kubevirt_vmi_migration_data_processed_bytes", "Bytes that the migration of the guest has carried.",
+	gauge("kubevirt_vmi_migration_data_processed_bytes", "Bytes that the migration of the VMI has carried.",
 		func(p domain.Progress) float64 { return float64(p.Processed) })
-	gauge("kubevirt_vmi_migration_data_remaining_bytes", "Bytes that the migration of the guest has still to carry.",
+	gauge("kubevirt_vmi_migration_data_remaining_bytes", "Bytes that the migration of the VMI has still to carry.",
 		func(p domain.Progress) float64 { return float64(p.Remaining) })
 	gauge("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Bytes of memory that the guest rewrites in a second.",
 		func(p domain.Progress) float64 { return float64(p.DirtyBytesPerSecond) })
 	gauge("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Bytes of memory that the migration carries in a second.",
 		func(p domain.Progress) float64 { return float64(p.BytesPerSecond) })
-	gauge("virtloom_vmi_migration_downtime_seconds", "Expected standstill of the guest at the switch.",
+	gauge("virtloom_vmi_migration_downtime_seconds", "Expected standstill of the domain at the switch.",
 		func(p domain.Progress) float64 { return p.Downtime.Seconds() })
 	gauge("virtloom_vmi_migration_iterations", "Passes of the migration over the guest's memory.",
 		func(p domain.Progress) float64 { return float64(p.Iteration) })

@@ -127,8 +127,8 @@ func TestMigrations_ReportInterval(t *testing.T) {
 		m.report(key, domain.Progress{Processed: uint64(i)}, step.mode)
 		var s plan.Snapshot
 		m.see(key, &s)
-		if !s.Moving || s.Shown == nil || s.Shown.Processed != step.reported || s.MoveMode != step.mode {
-			t.Errorf("after report %d it shows %+v, %s, want report %d", i, s.Shown, s.MoveMode, step.reported)
+		if !s.Migrating || s.Shown == nil || s.Shown.Processed != step.reported || s.MigrationMode != step.mode {
+			t.Errorf("after report %d it shows %+v, %s, want report %d", i, s.Shown, s.MigrationMode, step.reported)
 		}
 		if asked := queue.Len() > 0; asked != (step.reported == uint64(i)) {
 			t.Errorf("after report %d a pass was asked for: %t", i, asked)
@@ -141,7 +141,7 @@ func TestMigrations_ReportInterval(t *testing.T) {
 	close(end)
 	m.end()
 	var s plan.Snapshot
-	if m.see(key, &s); s.Moving || s.Shown != nil || s.MoveEnded.IsZero() {
+	if m.see(key, &s); s.Migrating || s.Shown != nil || s.MigrationEnded.IsZero() {
 		t.Errorf("after its end: %+v", s)
 	}
 	if err := m.begin(key, func(context.Context) (string, func()) { return "", nil }); err == nil {

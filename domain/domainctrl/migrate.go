@@ -28,23 +28,23 @@ func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t 
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
 	}
 	log, pass := logger(ctx), trace.SpanContextFromContext(ctx)
-	log.Info("Beginning a live migration", "destination", t.Passage.Peer, "disks", t.Request.CopyDisks)
-	// The guest may have arrived under the same passage key: no pass may close it.
-	r.passages.drop(key)
+	log.V(1).Info("Beginning a live migration", "destination", t.Tunnel.Peer, "disks", t.Request.CopyDisks)
+	// The guest may have arrived under the same tunnel key: no pass may close it.
+	r.tunnels.drop(key)
 	return r.migrations.begin(key, func(ctx context.Context) (string, func()) {
 		ctx, span := tracer.Start(trace.ContextWithSpanContext(ctrl.LoggerInto(ctx, log), pass), "node.LiveMigration")
 		defer span.End()
 		if _, err := r.within(v, t); err != nil {
 			return err.Error(), nil
 		}
-		route, err := r.Transport.Dial(ctx, t.Passage, t.To)
+		route, err := r.Transport.Dial(ctx, t.Tunnel, t.To)
 		if err != nil {
-			return fmt.Sprintf("node %s is unreachable: %v", t.Passage.Peer, err), nil
+			return fmt.Sprintf("node %s is unreachable: %v", t.Tunnel.Peer, err), nil
 		}
-		defer r.Transport.Close(t.Passage.Key) // before the guest may return under the same key
+		defer r.Transport.Close(t.Tunnel.Key) // before the guest may return under the same key
 		r.step(ctx, key, plan.SourceDialled)
 		req := t.Request
-		req.Migration = t.Passage.Migration
+		req.Migration = t.Tunnel.Migration
 		req.DestinationURI, req.MigrateURI, req.DisksURI = route.DestinationURI, route.MigrateURI, route.DisksURI
 		began := r.Clock.Now()
 		w := r.watch(key, m, v)
@@ -52,11 +52,11 @@ func (r actor) migrate(ctx context.Context, key types.NamespacedName, v pass, t 
 		err = calling(ctx, "hypervisor.Migrate", func(ctx context.Context) error { return m.Migrate(ctx, req) })
 		watched()
 		if errors.Is(err, domain.ErrDisconnected) {
-			w.finish(ctx) // the migration continues without this process, and needs the passage
+			w.finish(ctx) // the migration continues without this process, and needs the tunnel
 		}
 		r.step(ctx, key, plan.SourceReturned)
 		took := r.Clock.Since(began).Seconds()
-		log.Info("Live migration ended", "seconds", took, "error", err)
+		log.V(1).Info("Live migration ended", "seconds", took, "error", err)
 		if err != nil {
 			return w.failure(ctx, err), nil
 		}
@@ -75,7 +75,7 @@ func (r actor) adopt(ctx context.Context, key types.NamespacedName, v pass, leas
 	if !able || lease.State != handoff.Moving || lease.Holder != r.NodeName {
 		return
 	}
-	if v.snapshot.Moving || !v.snapshot.MoveActive || hasSplitMemory(v.snapshot.State) {
+	if v.snapshot.Migrating || !v.snapshot.MigrationActive || hasSplitMemory(v.snapshot.State) {
 		return
 	}
 	log := logger(ctx)

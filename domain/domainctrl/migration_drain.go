@@ -60,7 +60,7 @@ func (migrationDrain) NeedLeaderElection() bool { return false }
 // just ended until their outcome is stored.
 func (r migrationDrain) drain(ctx context.Context) {
 	under := map[types.NamespacedName]bool{}
-	for _, keys := range [][]types.NamespacedName{r.migrations.keys(), r.migrations.recent(), r.passages.coming()} {
+	for _, keys := range [][]types.NamespacedName{r.migrations.keys(), r.migrations.recent(), r.tunnels.coming()} {
 		for _, key := range keys {
 			under[key] = true
 		}
@@ -81,7 +81,7 @@ func (r migrationDrain) escort(ctx context.Context, key types.NamespacedName) {
 	for {
 		ended := r.migrations.ended(key)
 		err := r.lookAgain(ctx, key)
-		if err == nil && ended == nil && !r.passages.carries(key) {
+		if err == nil && ended == nil && !r.tunnels.carries(key) {
 			return
 		}
 		if err != nil {

@@ -96,9 +96,9 @@ func (m *migrations) see(key types.NamespacedName, s *plan.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.over[key]
-	s.MoveFailure, s.MoveEnded = last.failure, last.at
+	s.MigrationFailure, s.MigrationEnded = last.failure, last.at
 	if mv := m.running[key]; mv != nil {
-		s.Moving, s.Shown, s.MoveMode = true, mv.shown, mv.mode
+		s.Migrating, s.Shown, s.MigrationMode = true, mv.shown, mv.mode
 	}
 }
 

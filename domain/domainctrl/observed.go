@@ -56,10 +56,10 @@ type pass struct {
 	plan     plan.Plan
 }
 
-// touchesGuest reports whether the plan changes a domain or its files.
-func (v pass) touchesGuest() bool {
+// touchesDomain reports whether the plan changes a domain or its files.
+func (v pass) touchesDomain() bool {
 	for _, t := range v.plan.Actions {
-		if t.TouchesGuest() {
+		if t.TouchesDomain() {
 			return true
 		}
 	}
@@ -122,7 +122,7 @@ var errStale = errors.New("the cached VirtualMachineInstance is outdated")
 // confirm makes sure that a plan that would touch a domain, without a write of the object that
 // proves it to be current, is made for the object read live. The error is errStale if it is not.
 func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v pass) (observed, error) {
-	if !v.touchesGuest() || changed(v.vmi, v.plan.VMI) || handoff.Confirmed(v.asked, r.Clock.Now()) == nil {
+	if !v.touchesDomain() || changed(v.vmi, v.plan.VMI) || handoff.Confirmed(v.asked, r.Clock.Now()) == nil {
 		return v.observed, nil
 	}
 	w, err := r.live(ctx, key)
@@ -143,7 +143,7 @@ func sameVersion(a, b *v1.VirtualMachineInstance) bool {
 // lease and its age. The error is handoff.ErrUnconfirmed or handoff.ErrFenced if it must not begin:
 // this process has been too slow, or the lease has changed.
 func (r *Reconciler) within(v pass, t action.Action) (time.Duration, error) {
-	if !t.TouchesGuest() {
+	if !t.TouchesDomain() {
 		return r.CallTimeout, nil
 	}
 	now := r.Clock.Now()
@@ -161,5 +161,5 @@ func (r *Reconciler) within(v pass, t action.Action) (time.Duration, error) {
 
 // outdated reports whether an error means that the pass was based on outdated state.
 func outdated(err error) bool {
-	return errors.Is(err, errStale) || vmipatch.Outrun(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
+	return errors.Is(err, errStale) || vmipatch.LostRace(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
 }

@@ -33,7 +33,7 @@ func (r gatherer) proofs(ctx context.Context, s *plan.Snapshot) error {
 	}
 	var err error
 	var early *cache.ErrCacheNotStarted
-	s.Pods, err = guestPods(ctx, r.Caches.Pods, s.VMI, client.MatchingFields{podByGuest: string(s.VMI.UID)})
+	s.Pods, err = guestPods(ctx, r.Caches.Pods, s.VMI, client.MatchingFields{podByVMI: string(s.VMI.UID)})
 	switch {
 	case errors.As(err, &early): // a cache that does not run proves nothing
 	case err != nil:
@@ -60,7 +60,7 @@ func guestPods(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineIn
 	}
 	var out []*corev1.Pod
 	for i := range all.Items {
-		if _, uid, launches := plan.GuestOf(&all.Items[i]); launches && uid == vmi.UID {
+		if _, uid, launches := plan.VMIOf(&all.Items[i]); launches && uid == vmi.UID {
 			out = append(out, &all.Items[i])
 		}
 	}
@@ -122,7 +122,7 @@ func (n NodePods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 
 // requestsOfLauncherPod requests a pass over the VMI that a Pod was made for.
 func requestsOfLauncherPod(_ context.Context, pod *corev1.Pod) []reconcile.Request {
-	if key, _, launches := plan.GuestOf(pod); launches {
+	if key, _, launches := plan.VMIOf(pod); launches {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
 	return nil

@@ -121,14 +121,14 @@ func (r preparer) host(ctx context.Context, name string) (domain.Host, error) {
 // errOneHost refuses a hypervisor that cannot describe the hypervisors of VMIs one by one.
 var errOneHost = fmt.Errorf("domainctrl: Hypervisor: must implement domain.HostOfDomain where VMIs have a Connector: %w", domain.ErrUnsupported)
 
-// listen opens the passage for the VMI's migration. A failure is the PrepareError only before
+// listen opens the tunnel for the VMI's migration. A failure is the PrepareError only before
 // anything has begun, when the action is Needed.
 func (r preparer) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, t action.Action) {
 	limited, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	p := t.Passage
+	p := t.Tunnel
 	if !t.Needed {
-		p = r.passages.opened(key, p)
+		p = r.tunnels.opened(key, p)
 	}
 	l, err := r.Transport.Listen(limited, p)
 	if err != nil {
@@ -139,8 +139,8 @@ func (r preparer) listen(ctx context.Context, key types.NamespacedName, s *plan.
 		}
 		return
 	}
-	s.Listening = l
-	r.passages.note(key, p)
+	s.TargetEndpoint = l
+	r.tunnels.note(key, p)
 	r.step(ctx, key, t, plan.TargetListening)
 }
 

@@ -38,11 +38,11 @@ import (
 )
 
 // defaultWorkers is the number of concurrent passes, not counting those that their worker has left
-// after LaneAfter.
+// after WorkerWait.
 const defaultWorkers = 10
 
-// defaultLaneAfter is how long a worker waits for a pass.
-const defaultLaneAfter = time.Second
+// defaultWorkerWait is how long a worker waits for a pass.
+const defaultWorkerWait = time.Second
 
 // DefaultCallTimeout bounds one call to the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
@@ -50,7 +50,7 @@ const DefaultCallTimeout = 30 * time.Second
 // DefaultProgressEvery is the least time between two stored progresses of a migration.
 const DefaultProgressEvery = 5 * time.Second
 
-// defaultCloseAfter is how long the passage of a migration stays open after the guest has arrived:
+// defaultCloseAfter is how long the tunnel of a migration stays open after the guest has arrived:
 // longer than a source's hypervisor waits for an answer over a broken link.
 const defaultCloseAfter = time.Minute
 
@@ -104,22 +104,22 @@ type Reconciler struct {
 	// CallTimeout more. The manager's GracefulShutdownTimeout, and the Pod's grace period, have to
 	// be longer than both together.
 	DrainWithin time.Duration
-	// CloseAfter is how long the passage of a migration stays open at its target after the guest
+	// CloseAfter is how long the tunnel of a migration stays open at its target after the guest
 	// has arrived. Defaults to a minute.
 	CloseAfter time.Duration
 	// OnStep is called with the steps of migrations, and can delay them: for tests, and for
 	// tracing. Nil is no call.
 	OnStep StepFunc
-	// LaneAfter is how long a worker waits for the pass over a VMI before it serves the next one,
+	// WorkerWait is how long a worker waits for the pass over a VMI before it serves the next one,
 	// while the pass continues beside the workers. Defaults to a second.
-	LaneAfter time.Duration
+	WorkerWait time.Duration
 
 	drained      chan struct{} // closed when the migrations have ended with the manager
 	migrations   *migrations
 	keyedWorkers *keyedWorkers
 	agents       *agents
 	checksums    *checksums
-	passages     passages
+	tunnels      tunnels
 	failures     failures
 	lastEvents   lastEvents
 	silences     silences
@@ -236,7 +236,7 @@ func (r *Reconciler) complete() error {
 		is        *time.Duration
 		otherwise time.Duration
 	}{
-		{&r.CallTimeout, DefaultCallTimeout}, {&r.Resync, defaultResync}, {&r.LaneAfter, defaultLaneAfter},
+		{&r.CallTimeout, DefaultCallTimeout}, {&r.Resync, defaultResync}, {&r.WorkerWait, defaultWorkerWait},
 		{&r.ProgressEvery, DefaultProgressEvery}, {&r.CloseAfter, defaultCloseAfter}, {&r.DrainWithin, DefaultDrainWithin},
 	} {
 		if *o.is == 0 {
@@ -247,9 +247,9 @@ func (r *Reconciler) complete() error {
 }
 
 // Reconcile makes one pass over one VMI. It returns before the pass ends if that takes longer than
-// LaneAfter; the pass then requeues itself. There is never more than one pass over a VMI.
+// WorkerWait; the pass then requeues itself. There is never more than one pass over a VMI.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return r.keyedWorkers.do(ctx, req, r.LaneAfter, func(ctx context.Context) (reconcile.Result, error) { return r.reconcile(ctx, req) })
+	return r.keyedWorkers.do(ctx, req, r.WorkerWait, func(ctx context.Context) (reconcile.Result, error) { return r.reconcile(ctx, req) })
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
@@ -272,7 +272,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	}
 	// Another client wrote, and the cache may lag for long, or this process was too slow: the stored
 	// object decides.
-	logger(ctx).V(1).Info("Repeating the pass with a live read", "cause", err.Error())
+	logger(ctx).V(4).Info("Repeating the pass with a live read", "cause", err.Error())
 	if w, err = r.live(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -363,7 +363,7 @@ func (r *Reconciler) failed(ctx context.Context, key types.NamespacedName, plan 
 const failedRetry = time.Second
 
 // result returns when to look again. Tasks change the domain, which the hypervisor reports as well;
-// looking at once saves the wait. closes is when a passage is to be closed; zero if none is.
+// looking at once saves the wait. closes is when a tunnel is to be closed; zero if none is.
 func (r *Reconciler) result(plan plan.Plan, stored bool, closes time.Time) reconcile.Result {
 	at := plan.RequeueAt
 	if at == nil && len(plan.Actions) > 0 && stored && plan.Role != handoff.RoleNone {

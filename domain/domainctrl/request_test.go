@@ -138,7 +138,7 @@ func steady(t *testing.T, p *pair) {
 	var writes atomic.Int64
 	var version atomic.Value
 	a, _ := p.a.reconciler(t, func(r *domainctrl.Reconciler) {
-		r.LaneAfter = time.Minute // so that a pass is over when it returns
+		r.WorkerWait = time.Minute // so that a pass is over when it returns
 		r.Client = afterPatch{r.Client, func(vmi *v1.VirtualMachineInstance) {
 			if version.Swap(vmi.ResourceVersion) != vmi.ResourceVersion { // else it reported what was stored already
 				writes.Add(1)

@@ -68,7 +68,7 @@ func (v pass) guards() []vmipatch.Guard {
 // proves that it was made for the object as it is.
 func (v pass) binding() bool {
 	was, want := v.vmi, v.plan.VMI
-	return v.touchesGuest() ||
+	return v.touchesDomain() ||
 		was.Annotations[handoff.Annotation] != want.Annotations[handoff.Annotation] ||
 		!maps.Equal(was.Labels, want.Labels) ||
 		was.Status.NodeName != want.Status.NodeName ||

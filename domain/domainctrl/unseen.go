@@ -44,7 +44,7 @@ func (r gatherer) unseen(ctx context.Context, key types.NamespacedName, s *plan.
 		return nil
 	}
 	slices.Sort(alive)
-	s.Unseen = &convert.Error{
+	s.StateUnknown = &convert.Error{
 		Object: "VirtualMachineInstance " + key.String(),
 		Reason: fmt.Sprintf("node %s found no launcher in Pod %s, which has not ended: the state of the domain is unknown", r.NodeName, strings.Join(alive, ", ")),
 		Remedy: "check that the agent's folder of Pods (--launchers) is the kubelet's and that it is mounted with what the kubelet mounts below it; if the Pod is stuck, delete it",
@@ -63,7 +63,7 @@ func runsGuestOf(p *corev1.Pod, s *plan.Snapshot) bool {
 			return true
 		}
 	}
-	_, uid, launches := plan.GuestOf(p)
+	_, uid, launches := plan.VMIOf(p)
 	return launches && (s.VMI != nil && uid == s.VMI.UID || slices.Contains(s.OrphanedUIDs, uid))
 }
 

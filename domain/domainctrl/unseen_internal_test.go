@@ -178,8 +178,8 @@ func TestDomainGone_LauncherDoesNotServe(t *testing.T) {
 		r := unseenBy(t)
 		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
 		s, err := r.snapshot(t.Context(), key, nil)
-		if (err == nil) != reported || s.Unseen != nil {
-			t.Errorf("%v, and no Pod of it is left: error %v, %v", answer, err, s.Unseen)
+		if (err == nil) != reported || s.StateUnknown != nil {
+			t.Errorf("%v, and no Pod of it is left: error %v, %v", answer, err, s.StateUnknown)
 		}
 	}
 }

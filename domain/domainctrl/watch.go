@@ -131,7 +131,7 @@ func (w *watch) look(ctx context.Context) (over bool) {
 	case errors.Is(err, domain.ErrNotFound):
 		return w.seen
 	case err != nil:
-		logger(ctx).V(1).Info("Reading the progress of a migration failed", "cause", err.Error())
+		logger(ctx).V(4).Info("Reading the progress of a migration failed", "cause", err.Error())
 		return false
 	case !p.Active:
 		return w.seen
@@ -162,7 +162,7 @@ func (w *watch) help(ctx context.Context, a migrate.Advice) {
 	cancel()
 	if err == nil {
 		w.failed = 0
-		log.Info("Adjusting live migration")
+		log.V(1).Info("Adjusting live migration")
 		if a.Action == migrate.SwitchToPostCopy || a.Action == migrate.PauseGuest {
 			actor{w.r}.step(ctx, w.key, plan.SourceDisrupting)
 		}

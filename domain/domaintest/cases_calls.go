@@ -25,7 +25,7 @@ var callCases = map[string]conformanceCase{
 			"update nothing":   {Verb: domain.UpdateDevice, Domain: s.name},
 			"no CPUs":          {Verb: domain.SetVCPUs, Domain: s.name},
 			"resize of what":   {Verb: domain.ResizeDisk, Domain: s.name, Bytes: 1},
-			"resize of nobody": {Verb: domain.ResizeDisk, Disk: "ua-x", Bytes: 1},
+			"resize of no domain": {Verb: domain.ResizeDisk, Disk: "ua-x", Bytes: 1},
 		} {
 			s.is(name, s.Hypervisor.Apply(s.ctx, op), domain.ErrInvalid)
 		}

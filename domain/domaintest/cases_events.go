@@ -18,7 +18,7 @@ var eventCases = map[string]conformanceCase{
 			s.hinted(ch)
 		}
 	}},
-	"a slow watcher loses nothing and stops nobody": {core: true, run: func(s *suite) {
+	"a slow watcher loses nothing and stops no other": {core: true, run: func(s *suite) {
 		ch := s.watch(s.ctx)
 		s.must(domain.Start)
 		for range 20 {

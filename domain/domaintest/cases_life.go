@@ -22,7 +22,7 @@ var lifeCases = map[string]conformanceCase{
 			s.Errorf("host is %+v, %v", h, err)
 		}
 	}},
-	"a domain nobody has started is not found": {core: true, run: func(s *suite) {
+	"a domain that was never started is not found": {core: true, run: func(s *suite) {
 		if _, err := s.Hypervisor.Get(s.ctx, s.name); !errors.Is(err, domain.ErrNotFound) {
 			s.Errorf("get: %v, want ErrNotFound", err)
 		}

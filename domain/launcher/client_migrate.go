@@ -70,7 +70,7 @@ func (c *migrator) cancelMigration(ctx context.Context, s *session, m *launcherp
 	defer end()
 	_, err := s.api.CancelMigration(s.speak(ctx), &launcherpb.CancelMigrationRequest{Domain: m.Domain, Id: m.Id})
 	if err != nil {
-		c.opts.Log.V(1).Info("Failed to cancel a migration", "domain", m.Domain, "cause", err.Error())
+		c.opts.Log.V(4).Info("Failed to cancel a migration", "domain", m.Domain, "cause", err.Error())
 	}
 }
 

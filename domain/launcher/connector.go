@@ -260,7 +260,7 @@ func (c *Connector) join(ctx context.Context, uid types.UID, client *bounded) {
 	c.by[name] = uid
 	c.Fleet.Join(ctx, name, client)
 	c.mu.Unlock()
-	c.logger().Info("Added a launcher", "domain", name, "pod", uid, "before", before)
+	c.logger().V(1).Info("Added a launcher", "domain", name, "pod", uid, "before", before)
 }
 
 // forget removes a Pod's launcher.
@@ -272,7 +272,7 @@ func (c *Connector) forget(uid types.UID) {
 		if of == uid {
 			delete(c.by, name)
 			c.Fleet.Leave(name)
-			c.logger().Info("Removed a launcher", "domain", name, "pod", uid)
+			c.logger().V(1).Info("Removed a launcher", "domain", name, "pod", uid)
 		}
 	}
 	c.mu.Unlock()

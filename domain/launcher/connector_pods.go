@@ -23,7 +23,7 @@ func (c *Connector) guestOfPod(ctx context.Context, uid types.UID) (Guest, error
 	case pod == nil:
 		return Guest{}, fmt.Errorf("pod not found on node %s: %w", c.NodeName, domain.ErrNotReady)
 	}
-	key, of, launches := plan.GuestOf(pod)
+	key, of, launches := plan.VMIOf(pod)
 	if !launches {
 		return Guest{}, fmt.Errorf("pod %s/%s is not controlled by a VirtualMachineInstance, its sockets are ignored: %w",
 			pod.Namespace, pod.Name, domain.ErrInvalid)

@@ -59,7 +59,7 @@ func talk[T any](ctx context.Context, d *connection, op, name string, f func(age
 func answers(dom *virt.Domain) error {
 	st, _, err := dom.GetState()
 	if err == nil && st != virt.DOMAIN_RUNNING && st != virt.DOMAIN_BLOCKED {
-		return invalidState("the guest is paused")
+		return invalidState("the domain is paused")
 	}
 	return err
 }

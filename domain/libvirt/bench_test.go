@@ -71,7 +71,7 @@ type traveller struct {
 // (KubeVirt's default).
 func (g *traveller) proxied() {
 	from, to := g.at, 1-g.at
-	p := transport.Passage{Key: "bench", Migration: "bench", Domain: g.name}
+	p := transport.Tunnel{Key: "bench", Migration: "bench", Domain: g.name}
 	p.Peer = g.ns.n[from].Name()
 	at, err := g.proxies[to].Listen(g.Context(), p)
 	if err != nil {

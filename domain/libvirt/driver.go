@@ -185,7 +185,7 @@ func (d *connection) reopen(ctx context.Context) *session {
 		if err == nil {
 			return s
 		}
-		d.opts.Log.V(1).Info("Reconnecting to libvirt failed, retrying", "uri", d.uri, "error", err.Error())
+		d.opts.Log.V(4).Info("Reconnecting to libvirt failed, retrying", "uri", d.uri, "error", err.Error())
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:

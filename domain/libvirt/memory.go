@@ -64,7 +64,7 @@ func (d *node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel
 				return "", err
 			}
 		}
-		return "", virt.Error{Code: virt.ERR_NO_SUPPORT, Message: "no memory devices for guests of " + arch}
+		return "", virt.Error{Code: virt.ERR_NO_SUPPORT, Message: "no memory devices for domains of " + arch}
 	})
 }
 

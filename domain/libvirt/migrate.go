@@ -37,7 +37,7 @@ func (d *migrator) Migrate(ctx context.Context, req domain.MigrationRequest) err
 		return err
 	}
 	if req.PostCopy && req.Parallel > 1 {
-		d.opts.Log.V(1).Info("Ignoring parallel connections with post-copy", "domain", req.Domain, "asked", req.Parallel)
+		d.opts.Log.V(4).Info("Ignoring parallel connections with post-copy", "domain", req.Domain, "asked", req.Parallel)
 	}
 	aborted, release := d.migrations.begin(req.Domain)
 	defer release()

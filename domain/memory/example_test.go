@@ -43,7 +43,7 @@ func ExampleLink() {
 	// Output:
 	// migrate default_web to memory://node-b: the connection to the destination broke
 	// node-a Running
-	// migrate default_web to memory://node-b: the destination has not confirmed that the guest runs there: the connection to the destination broke
+	// migrate default_web to memory://node-b: the destination has not confirmed that the domain runs there: the connection to the destination broke
 	// node-a Paused
 	// node-b Running
 }

@@ -188,13 +188,13 @@ func (h *state) lockedStop(g *guest, why domain.Reason) {
 	g.state.Status, g.state.Reason = domain.StatusShutoff, why
 	g.lockedGone()
 	if g.job != nil {
-		g.job.stop(fmt.Errorf("the guest ended: %s", why))
+		g.job.stop(fmt.Errorf("the domain ended: %s", why))
 		if g.job.broken {
 			g.job = nil
 		}
 	}
 	if g.coming != nil {
-		g.coming.stop(fmt.Errorf("the guest at the destination ended: %s", why))
+		g.coming.stop(fmt.Errorf("the domain at the destination ended: %s", why))
 	}
 	h.lockedEmit(g.state.Name, "Stopped")
 }

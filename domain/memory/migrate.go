@@ -131,7 +131,7 @@ func (h *migrations) lockedResumeJob(g *guest, link *Link) (*migrationJob, error
 	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
 		return nil, domain.ErrInvalidState
 	case link.peer != old.peer:
-		return nil, fmt.Errorf("the guest is elsewhere: %w", domain.ErrInvalid)
+		return nil, fmt.Errorf("the domain is elsewhere: %w", domain.ErrInvalid)
 	case link.cut:
 		return nil, errLinkCut
 	default:
@@ -208,7 +208,7 @@ func (h *migrations) AbortMigration(ctx context.Context, name string) error {
 			return fmt.Errorf("abort migration of %s: %w", name, domain.ErrNotFound)
 		}
 		if g.job != nil && !h.lockedAbort(g.job, domain.ErrMigrationAborted) {
-			return fmt.Errorf("abort migration of %s: the guest runs at the destination: %w", name, domain.ErrInvalidState)
+			return fmt.Errorf("abort migration of %s: the domain runs at the destination: %w", name, domain.ErrInvalidState)
 		}
 		return nil
 	})

@@ -184,7 +184,7 @@ func (h *source) finish(j *migrationJob, failure error) error {
 	}
 	switch {
 	case !here && failure == nil:
-		failure = errors.New("the guest ended")
+		failure = errors.New("the domain ended")
 	case j.link.cut && failure == nil:
 		failure = errLinkCut
 	}
@@ -207,7 +207,7 @@ func (h *source) finish(j *migrationJob, failure error) error {
 			j.peer.arrive(j, l)
 			j.peer.arrived(j)
 		}
-		return fmt.Errorf("the destination has not confirmed that the guest runs there: %w", errLinkCut)
+		return fmt.Errorf("the destination has not confirmed that the domain runs there: %w", errLinkCut)
 	}
 	h.lockedMoved(g, j)
 	h.mu.Unlock()
@@ -284,7 +284,7 @@ func (h *target) goOn(j *migrationJob) error {
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j.before)
 	if !ok {
-		err := errors.New("the destination no longer has the guest")
+		err := errors.New("the destination no longer has the domain")
 		j.stop(err)
 		return err
 	}

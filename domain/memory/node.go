@@ -56,7 +56,7 @@ func (h *node) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel
 	model := domain.VirtioMem
 	err := h.call(ctx, "MemoryModel", "", func() error {
 		if !slices.Contains([]string{"x86_64", "aarch64"}, arch) {
-			return fmt.Errorf("memory devices for guests of %s: %w", arch, domain.ErrUnsupported)
+			return fmt.Errorf("memory devices for domains of %s: %w", arch, domain.ErrUnsupported)
 		}
 		return nil
 	})

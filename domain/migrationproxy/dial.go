@@ -18,7 +18,7 @@ import (
 
 // source is the end of a migration at its source.
 type source struct {
-	*passage
+	*tunnel
 	sockets domain.Sockets
 	to      transport.Endpoint
 	folder  *folder
@@ -26,10 +26,10 @@ type source struct {
 	route   transport.Route
 }
 
-// Dial makes a unix socket for each channel of the passage, and replaces sockets left there. Those
-// that are open for the same passage and target remain. A target that is unreachable shows when the
+// Dial makes a unix socket for each channel of the tunnel, and replaces sockets left there. Those
+// that are open for the same tunnel and target remain. A target that is unreachable shows when the
 // hypervisor uses them.
-func (p *Proxy) Dial(ctx context.Context, d transport.Passage, to transport.Endpoint) (transport.Route, error) {
+func (p *Proxy) Dial(ctx context.Context, d transport.Tunnel, to transport.Endpoint) (transport.Route, error) {
 	route, err := p.dial(ctx, d, to)
 	if err != nil {
 		return transport.Route{}, fmt.Errorf("migrate %s: %w", d.Domain, err)
@@ -37,8 +37,8 @@ func (p *Proxy) Dial(ctx context.Context, d transport.Passage, to transport.Endp
 	return route, nil
 }
 
-func (p *Proxy) dial(ctx context.Context, d transport.Passage, to transport.Endpoint) (transport.Route, error) {
-	if err := errors.Join(checkPassage(d), to.Check(d.Channels()...)); err != nil {
+func (p *Proxy) dial(ctx context.Context, d transport.Tunnel, to transport.Endpoint) (transport.Route, error) {
+	if err := errors.Join(checkTunnel(d), to.Check(d.Channels()...)); err != nil {
 		return transport.Route{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)
@@ -58,18 +58,18 @@ func (p *Proxy) dial(ctx context.Context, d transport.Passage, to transport.Endp
 	}
 	put(p, p.sources, d.Key, nil)
 	old.close() // before its sockets' names are taken
-	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: transport.Endpoint{Address: to.Address, Ports: maps.Clone(to.Ports)}}
+	s := &source{tunnel: p.tunnel(ctx, d, "source"), sockets: sockets, to: transport.Endpoint{Address: to.Address, Ports: maps.Clone(to.Ports)}}
 	if err := s.open(ctx); err != nil {
 		s.close()
 		return transport.Route{}, err
 	}
-	s.log.Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
+	s.log.V(1).Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
 	put(p, p.sources, d.Key, s)
 	return s.route, nil
 }
 
-func (s *source) serves(d transport.Passage, to transport.Endpoint, at domain.Sockets) bool {
-	return s != nil && s.Passage == d && s.sockets == at && s.folder.lasts() && s.to.Address == to.Address && maps.Equal(s.to.Ports, to.Ports)
+func (s *source) serves(d transport.Tunnel, to transport.Endpoint, at domain.Sockets) bool {
+	return s != nil && s.Tunnel == d && s.sockets == at && s.folder.lasts() && s.to.Address == to.Address && maps.Equal(s.to.Ports, to.Ports)
 }
 
 func (s *source) open(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (s *source) close() {
 	if s == nil {
 		return
 	}
-	s.passage.close()
+	s.tunnel.close()
 	for _, sock := range s.made {
 		if err := sock.remove(); err != nil {
 			s.log.Error(err, "Failed to remove a socket of a migration")

@@ -147,15 +147,15 @@ func ExampleProxy() {
 	}()
 
 	source, target := newProxy("node-a", dirA, true), newProxy("node-b", dirB, true)
-	passage := func(peer string) transport.Passage {
-		return transport.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: peer}
+	tunnel := func(peer string) transport.Tunnel {
+		return transport.Tunnel{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: peer}
 	}
-	listening, err := target.Listen(ctx, passage("node-a"))
+	listening, err := target.Listen(ctx, tunnel("node-a"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if _, err := source.Dial(ctx, passage("node-b"), listening); err != nil {
+	if _, err := source.Dial(ctx, tunnel("node-b"), listening); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -186,8 +186,8 @@ func printStats(ends []migrationproxy.Stats) {
 // Two errors of Listen do not pass by themselves: the target's hypervisor is shared by several VMIs,
 // or its agent has ended.
 func ExampleProxy_Listen() {
-	passage := transport.Passage{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: "node-a"}
-	_, err := newProxy("node-b", "/run/libvirt", false).Listen(context.Background(), passage)
+	tunnel := transport.Tunnel{Key: "5b6c1a2e", Migration: "m1", Domain: "default_web", Peer: "node-a"}
+	_, err := newProxy("node-b", "/run/libvirt", false).Listen(context.Background(), tunnel)
 	fmt.Println(errors.Is(err, migrationproxy.ErrSharedHypervisor))
 
 	ended, cancel := context.WithCancel(context.Background())
@@ -196,7 +196,7 @@ func ExampleProxy_Listen() {
 	if err := proxy.Start(ended); err != nil {
 		fmt.Println(err)
 	}
-	_, err = proxy.Listen(context.Background(), passage)
+	_, err = proxy.Listen(context.Background(), tunnel)
 	fmt.Println(errors.Is(err, migrationproxy.ErrEnded))
 	// Output:
 	// true

@@ -88,7 +88,7 @@ func TestSockets_FolderExchanged(t *testing.T) {
 			}
 			roundTrip(t, dial(t, route.DestinationURI), "still the guest's own")
 			eventually(t, "it was counted", func() bool { return target.total().Sent > 0 })
-			if _, err := target.proxy.Listen(t.Context(), passage("node-a")); (err == nil) != tc.again {
+			if _, err := target.proxy.Listen(t.Context(), tunnel("node-a")); (err == nil) != tc.again {
 				t.Errorf("Listen again: %v", err)
 			}
 			if s := target.total(); s.Sent != 0 {

@@ -37,14 +37,14 @@ func TestClose_EndsStreamsSocketsAndGoroutines(t *testing.T) {
 				if which == "target" {
 					closed, other = target, source
 				}
-				closed.proxy.Close(passage("").Key)
+				closed.proxy.Close(tunnel("").Key)
 				if s := closed.proxy.Stats(); len(s) != 0 {
 					t.Errorf("%+v is left", s)
 				}
 				_, _ = io.Copy(io.Discard, c) // ends
 				eventually(t, "the other end has noticed", func() bool { return other.total().Streams == 0 })
-				other.proxy.Close(passage("").Key)
-				closed.proxy.Close(passage("").Key) // nothing happens
+				other.proxy.Close(tunnel("").Key)
+				closed.proxy.Close(tunnel("").Key) // nothing happens
 				c.Close()
 				if _, err := os.Lstat(socketOf(uri)); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("the socket is left: %v", err)
@@ -64,26 +64,26 @@ func TestListen_Again(t *testing.T) {
 		// No other program is given a port of this range when the proxy closes it.
 		o.Ports = migrationproxy.PortRange{First: 20000, Last: 29999}
 	})
-	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+	at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
-		change func(*transport.Passage)
+		change func(*transport.Tunnel)
 		same   bool
 	}{
-		"the same migration":              {change: func(*transport.Passage) {}, same: true},
-		"another migration":               {change: func(p *transport.Passage) { p.Migration = "m2" }},
-		"another peer":                    {change: func(p *transport.Passage) { p.Peer = "node-c" }},
-		"disks travel too":                {change: func(p *transport.Passage) { p.CopyDisks = true }},
-		"another guest's is beside it":    {change: func(p *transport.Passage) { p.Key = "other" }},
-		"the first migration comes again": {change: func(*transport.Passage) {}, same: true},
+		"the same migration":              {change: func(*transport.Tunnel) {}, same: true},
+		"another migration":               {change: func(p *transport.Tunnel) { p.Migration = "m2" }},
+		"another peer":                    {change: func(p *transport.Tunnel) { p.Peer = "node-c" }},
+		"disks travel too":                {change: func(p *transport.Tunnel) { p.CopyDisks = true }},
+		"another guest's is beside it":    {change: func(p *transport.Tunnel) { p.Key = "other" }},
+		"the first migration comes again": {change: func(*transport.Tunnel) {}, same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if at, err = target.proxy.Listen(t.Context(), passage("node-a")); err != nil {
+			if at, err = target.proxy.Listen(t.Context(), tunnel("node-a")); err != nil {
 				t.Fatal(err)
 			}
-			p := passage("node-a")
+			p := tunnel("node-a")
 			tc.change(&p)
 			again, err := target.proxy.Listen(t.Context(), p)
 			if err != nil {
@@ -98,7 +98,7 @@ func TestListen_Again(t *testing.T) {
 					t.Errorf("ports %v, then %v", at.Ports, again.Ports)
 				}
 				c, err := net.Dial("tcp", net.JoinHostPort(at.Address, port))
-				if open := tc.same || p.Key != passage("").Key; (err == nil) != open {
+				if open := tc.same || p.Key != tunnel("").Key; (err == nil) != open {
 					t.Errorf("port %s: %v, want open %t", port, err, open)
 				}
 				if err == nil {
@@ -112,12 +112,12 @@ func TestListen_Again(t *testing.T) {
 
 func TestListen_ResultIsCallers(t *testing.T) {
 	target := newNode(t, "node-b", newAuthority(t))
-	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+	at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	clear(at.Ports)
-	if at, err = target.proxy.Listen(t.Context(), passage("node-a")); err != nil || len(at.Ports) != 2 {
+	if at, err = target.proxy.Listen(t.Context(), tunnel("node-a")); err != nil || len(at.Ports) != 2 {
 		t.Errorf("ports %v, error %v", at.Ports, err)
 	}
 }
@@ -131,17 +131,17 @@ func TestListen_PortRange(t *testing.T) {
 	target := newNode(t, "node-b", newAuthority(t), func(o *migrationproxy.Options) {
 		o.Ports = migrationproxy.PortRange{First: taken, Last: taken}
 	})
-	if _, err := target.proxy.Listen(t.Context(), passage("node-a")); err == nil || !strings.Contains(err.Error(), "Options.Ports") {
+	if _, err := target.proxy.Listen(t.Context(), tunnel("node-a")); err == nil || !strings.Contains(err.Error(), "Options.Ports") {
 		t.Errorf("error %v, want one that names the option", err)
 	}
 	l.Close()
-	if _, err := target.proxy.Listen(t.Context(), passage("node-a")); err == nil {
+	if _, err := target.proxy.Listen(t.Context(), tunnel("node-a")); err == nil {
 		t.Error("two channels share one port")
 	}
 	target.options.Ports.Last = min(taken, 65435) + 100
 	target.options.Ports.First = min(taken, 65435)
 	target.restart()
-	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+	at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestStream_PeerVanishes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := newNode(t, "node-a", newAuthority(t), tc.change)
-			route, err := source.proxy.Dial(t.Context(), passage("node-b"), at)
+			route, err := source.proxy.Dial(t.Context(), tunnel("node-b"), at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,11 +217,11 @@ func TestStream_PeerVanishes(t *testing.T) {
 func TestTarget_HypervisorIsLate(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
-	at, err := target.proxy.Listen(t.Context(), withDisks(passage("node-a")))
+	at, err := target.proxy.Listen(t.Context(), withDisks(tunnel("node-a")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	route, err := source.proxy.Dial(t.Context(), withDisks(passage("node-b")), at)
+	route, err := source.proxy.Dial(t.Context(), withDisks(tunnel("node-b")), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestTarget_HypervisorIsLate(t *testing.T) {
 	}
 	t.Run("but not for ever", func(t *testing.T) {
 		target.options.SocketTimeout = 50 * time.Millisecond
-		target.proxy.Close(passage("").Key)
+		target.proxy.Close(tunnel("").Key)
 		target.restart()
 		if got, err := io.ReadAll(dial(t, connect(t, source, target).DestinationURI)); len(got) != 0 {
 			t.Errorf("read %q, error %v", got, err)
@@ -282,7 +282,7 @@ func TestStart_ProgramEnds(t *testing.T) {
 			cancel()
 			if drain == time.Hour {
 				eventually(t, "nothing new is taken", func() bool {
-					_, err := source.proxy.Listen(t.Context(), passage("node-b"))
+					_, err := source.proxy.Listen(t.Context(), tunnel("node-b"))
 					return errors.Is(err, migrationproxy.ErrEnded)
 				})
 				roundTrip(t, c, "to the end")
@@ -294,7 +294,7 @@ func TestStart_ProgramEnds(t *testing.T) {
 				t.Errorf("%+v is left", s)
 			}
 			at := transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": transport.ChannelMemory}}
-			if _, err := source.proxy.Dial(t.Context(), passage("node-b"), at); !errors.Is(err, migrationproxy.ErrEnded) {
+			if _, err := source.proxy.Dial(t.Context(), tunnel("node-b"), at); !errors.Is(err, migrationproxy.ErrEnded) {
 				t.Errorf("Dial after the end: %v", err)
 			}
 		})
@@ -351,7 +351,7 @@ func TestListen_SharedHypervisor(t *testing.T) {
 		},
 	} {
 		n := newNode(t, "node-a", ca, change)
-		at, err := n.proxy.Listen(t.Context(), passage("node-b"))
+		at, err := n.proxy.Listen(t.Context(), tunnel("node-b"))
 		switch {
 		case asked && (err != nil || len(at.Ports) == 0):
 			t.Errorf("asked for: ports %v, %v", at.Ports, err)
@@ -367,11 +367,11 @@ func TestSockets_LookupFails(t *testing.T) {
 	n := newNode(t, "node-a", newAuthority(t), func(o *migrationproxy.Options) {
 		o.Sockets = func(context.Context, string) (domain.Sockets, error) { return domain.Sockets{}, domain.ErrNotReady }
 	})
-	if _, err := n.proxy.Listen(t.Context(), passage("node-b")); !errors.Is(err, domain.ErrNotReady) {
+	if _, err := n.proxy.Listen(t.Context(), tunnel("node-b")); !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("Listen: %v", err)
 	}
 	at := transport.Endpoint{Address: "127.0.0.1", Ports: map[string]int{"1": 0, "2": transport.ChannelMemory}}
-	if _, err := n.proxy.Dial(t.Context(), passage("node-b"), at); !errors.Is(err, domain.ErrNotReady) {
+	if _, err := n.proxy.Dial(t.Context(), tunnel("node-b"), at); !errors.Is(err, domain.ErrNotReady) {
 		t.Errorf("Dial: %v", err)
 	}
 }

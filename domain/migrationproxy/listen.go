@@ -26,18 +26,18 @@ var ErrSharedHypervisor = errors.New("the hypervisor of this node is shared by a
 
 // target is the end of a migration at its target.
 type target struct {
-	*passage
+	*tunnel
 	sockets domain.Sockets
 	control *folder // of the hypervisor's own socket
 	folder  *folder // of the migration's sockets
 	at      transport.Endpoint
 }
 
-// Listen opens a TCP port for each channel of the passage. Ports that are open for the same passage
+// Listen opens a TCP port for each channel of the tunnel. Ports that are open for the same tunnel
 // remain; those of another migration under the same key, to another peer, or to folders that have
 // been replaced, are closed first. The sockets are looked up in the folders as they are now: these
 // cannot be replaced later, nor can a descriptor in their paths come to mean another folder.
-func (p *Proxy) Listen(ctx context.Context, d transport.Passage) (transport.Endpoint, error) {
+func (p *Proxy) Listen(ctx context.Context, d transport.Tunnel) (transport.Endpoint, error) {
 	at, err := p.listen(ctx, d)
 	if err != nil {
 		return transport.Endpoint{}, fmt.Errorf("receive %s: %w", d.Domain, err)
@@ -45,8 +45,8 @@ func (p *Proxy) Listen(ctx context.Context, d transport.Passage) (transport.Endp
 	return at, nil
 }
 
-func (p *Proxy) listen(ctx context.Context, d transport.Passage) (transport.Endpoint, error) {
-	if err := checkPassage(d); err != nil {
+func (p *Proxy) listen(ctx context.Context, d transport.Tunnel) (transport.Endpoint, error) {
+	if err := checkTunnel(d); err != nil {
 		return transport.Endpoint{}, err
 	}
 	sockets, err := p.o.Sockets(ctx, d.Domain)
@@ -77,8 +77,8 @@ func (p *Proxy) listen(ctx context.Context, d transport.Passage) (transport.Endp
 	return t.listening(), nil
 }
 
-func (p *Proxy) open(ctx context.Context, d transport.Passage, s domain.Sockets) (*target, error) {
-	t := &target{passage: p.passage(ctx, d, "target"), sockets: s, at: transport.Endpoint{Address: p.o.Address, Ports: map[string]int{}}}
+func (p *Proxy) open(ctx context.Context, d transport.Tunnel, s domain.Sockets) (*target, error) {
+	t := &target{tunnel: p.tunnel(ctx, d, "target"), sockets: s, at: transport.Endpoint{Address: p.o.Address, Ports: map[string]int{}}}
 	if err := t.enter(); err != nil {
 		t.close()
 		return nil, err
@@ -98,12 +98,12 @@ func (p *Proxy) open(ctx context.Context, d transport.Passage, s domain.Sockets)
 		t.at.Ports[port] = channel
 		t.all.Go(func() { t.serve(l, channel, t.complete) })
 	}
-	t.log.Info("Listening for a migration", "address", t.at.Address, "ports", t.at.Ports)
+	t.log.V(1).Info("Listening for a migration", "address", t.at.Address, "ports", t.at.Ports)
 	return t, nil
 }
 
-func (t *target) serves(d transport.Passage, at domain.Sockets) bool {
-	return t != nil && t.Passage == d && t.sockets == at && t.control.lasts() && t.folder.lasts()
+func (t *target) serves(d transport.Tunnel, at domain.Sockets) bool {
+	return t != nil && t.Tunnel == d && t.sockets == at && t.control.lasts() && t.folder.lasts()
 }
 
 // enter opens the folders of sockets.
@@ -193,7 +193,7 @@ func (t *target) close() {
 	if t == nil {
 		return
 	}
-	t.passage.close()
+	t.tunnel.close()
 	t.control.close()
 	t.folder.close()
 }

@@ -154,7 +154,7 @@ func TestIdentity_StrangersRefused(t *testing.T) {
 				reached.Add(1)
 				echo(c)
 			})
-			at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+			at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 			if err != nil {
 				t.Fatal(err)
 			}

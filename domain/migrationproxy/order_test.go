@@ -106,7 +106,7 @@ func TestOrder_Target(t *testing.T) {
 				}
 			})
 			r := call(t, target, len(tc.shake))
-			at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+			at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestOrder_SourceConnectsSequentially(t *testing.T) {
 			}()
 		}
 	}()
-	route, err := source.proxy.Dial(t.Context(), passage("node-b"), listeningAt(l))
+	route, err := source.proxy.Dial(t.Context(), tunnel("node-b"), listeningAt(l))
 	if err != nil {
 		t.Fatal(err)
 	}

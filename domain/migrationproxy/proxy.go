@@ -136,7 +136,7 @@ func (p *Proxy) keys() []types.UID {
 
 // Stats are the statistics of an end of a migration, until it is closed.
 type Stats struct {
-	// Key is the passage's, Domain its domain's name here, Peer the other node.
+	// Key is the tunnel's, Domain its domain's name here, Peer the other node.
 	Key          types.UID
 	Domain, Peer string
 	// Target reports whether this is the target's end.

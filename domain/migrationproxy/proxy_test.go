@@ -26,16 +26,16 @@ func TestProxy_ChannelsReachSockets(t *testing.T) {
 					echo(c)
 				})
 			}
-			at, err := target.proxy.Listen(t.Context(), withDisks(passage("node-a")))
+			at, err := target.proxy.Listen(t.Context(), withDisks(tunnel("node-a")))
 			if err != nil {
 				t.Fatal(err)
 			}
-			route, err := source.proxy.Dial(t.Context(), withDisks(passage("node-b")), at)
+			route, err := source.proxy.Dial(t.Context(), withDisks(tunnel("node-b")), at)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dir := source.sockets.Inside
-			key := passage("").Key
+			key := tunnel("").Key
 			want := transport.Route{
 				DestinationURI: "qemu+unix:///session?socket=" + filepath.Join(dir, string(key)+"-source.sock"),
 				MigrateURI:     "unix://" + filepath.Join(dir, string(key)+"-49152-source.sock"),
@@ -73,7 +73,7 @@ func TestOrder_MemoryStreams(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l, err := net.Listen("unix", filepath.Join(target.sockets.Outside, transport.SocketName(passage("").Key, transport.ChannelMemory)))
+			l, err := net.Listen("unix", filepath.Join(target.sockets.Outside, transport.SocketName(tunnel("").Key, transport.ChannelMemory)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestOrder_MemoryStreams(t *testing.T) {
 	}
 }
 
-func withDisks(p transport.Passage) transport.Passage {
+func withDisks(p transport.Tunnel) transport.Tunnel {
 	p.CopyDisks = true
 	return p
 }

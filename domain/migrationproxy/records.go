@@ -64,7 +64,7 @@ func (s *secure) CloseWrite() error {
 func (s *secure) Close() error { return s.wire.TCPConn.Close() }
 
 // errCut replaces the end that crypto/tls would report for a cut between two records.
-var errCut = errors.New("the stream was truncated: the other node, or somebody in between, closed the connection")
+var errCut = errors.New("the stream was truncated: the other node, or a device in between, closed the connection")
 
 // records is the TCP connection below TLS. Reads never go beyond the end of a record, so that
 // arrived reports complete records.

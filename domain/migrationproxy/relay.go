@@ -53,7 +53,7 @@ func (s *buffer) release() {
 }
 
 // relay carries a stream to its end. It returns nil if both directions ended in order.
-func (e *passage) relay(h pair) error {
+func (e *tunnel) relay(h pair) error {
 	shut := func() {
 		h.local.Close()
 		h.remote.Close()
@@ -74,7 +74,7 @@ func (e *passage) relay(h pair) error {
 }
 
 // linger waits for the second direction's end, as long as it is not idle.
-func (e *passage) linger(ends <-chan error, moved *atomic.Uint64, shut func()) error {
+func (e *tunnel) linger(ends <-chan error, moved *atomic.Uint64, shut func()) error {
 	tick := time.NewTicker(e.proxy.o.Linger)
 	defer tick.Stop()
 	for last := moved.Load(); ; {
@@ -94,7 +94,7 @@ func (e *passage) linger(ends <-chan error, moved *atomic.Uint64, shut func()) e
 }
 
 // move carries one direction until its end, and passes the end on.
-func (e *passage) move(to, from half, moved, total *atomic.Uint64) error {
+func (e *tunnel) move(to, from half, moved, total *atomic.Uint64) error {
 	b := newBuffer()
 	defer b.release()
 	for {

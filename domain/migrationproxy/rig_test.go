@@ -160,12 +160,12 @@ func (n *node) restart() {
 		n.t.Fatal(err)
 	}
 	n.proxy = p
-	n.t.Cleanup(func() { p.Close(passage("").Key) })
+	n.t.Cleanup(func() { p.Close(tunnel("").Key) })
 }
 
-// passage is the migration of the tests.
-func passage(peer string) transport.Passage {
-	return transport.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
+// tunnel is the migration of the tests.
+func tunnel(peer string) transport.Tunnel {
+	return transport.Tunnel{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
 }
 
 // socket is the path of the hypervisor's socket for a channel.
@@ -173,7 +173,7 @@ func (n *node) socket(channel int) string {
 	if channel == transport.ChannelControl {
 		return n.sockets.Control
 	}
-	return filepath.Join(n.sockets.Outside, transport.SocketName(passage("").Key, channel))
+	return filepath.Join(n.sockets.Outside, transport.SocketName(tunnel("").Key, channel))
 }
 
 // listen makes the hypervisor's socket for a channel.
@@ -216,11 +216,11 @@ func echo(c *net.UnixConn) {
 // connect opens both ends of the migration.
 func connect(t testing.TB, source, target *node) transport.Route {
 	t.Helper()
-	at, err := target.proxy.Listen(t.Context(), passage(source.name))
+	at, err := target.proxy.Listen(t.Context(), tunnel(source.name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	route, err := source.proxy.Dial(t.Context(), passage(target.name), at)
+	route, err := source.proxy.Dial(t.Context(), tunnel(target.name), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// total sums up the statistics of a node's passages.
+// total sums up the statistics of a node's tunnels.
 func (n *node) total() migrationproxy.Stats {
 	var sum migrationproxy.Stats
 	for _, s := range n.proxy.Stats() {

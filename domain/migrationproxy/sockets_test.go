@@ -34,7 +34,7 @@ func TestSockets_OwnerOnly(t *testing.T) {
 			if err := os.Chown(n.sockets.Outside, want.uid, want.gid); err != nil {
 				t.Fatal(err)
 			}
-			route, err := n.proxy.Dial(t.Context(), passage("node-b"), somewhere)
+			route, err := n.proxy.Dial(t.Context(), tunnel("node-b"), somewhere)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestSockets_OwnerOnly(t *testing.T) {
 					t.Errorf("%s is %s of %+v, want srw------- of %+v", f.Name(), f.Mode(), got, want)
 				}
 			}
-			n.proxy.Close(passage("").Key)
+			n.proxy.Close(tunnel("").Key)
 			if _, err := os.Lstat(socketOf(route.MigrateURI)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the socket is left: %v", err)
 			}
@@ -70,7 +70,7 @@ func TestSockets_ReplacedAfterRestart(t *testing.T) {
 		t.Errorf("the route was %+v and is %+v", first, second)
 	}
 	roundTrip(t, dial(t, second.DestinationURI), "through the new one")
-	old.Close(passage("").Key) // which leaves the new proxy's sockets alone
+	old.Close(tunnel("").Key) // which leaves the new proxy's sockets alone
 	roundTrip(t, dial(t, second.DestinationURI), "still")
 }
 
@@ -84,7 +84,7 @@ func TestDial_Again(t *testing.T) {
 		t.Errorf("the route was %+v and is %+v", route, again)
 	}
 	roundTrip(t, c, "the same migration goes on")
-	other := passage("node-b")
+	other := tunnel("node-b")
 	other.Migration = "m2"
 	c = dial(t, route.DestinationURI)
 	eventually(t, "a stream flows", func() bool { return source.total().Streams == 1 })
@@ -97,7 +97,7 @@ func TestDial_Again(t *testing.T) {
 }
 
 func TestSockets_OtherFilesKept(t *testing.T) {
-	name := transport.SocketName(passage("").Key, transport.ChannelMemory)
+	name := transport.SocketName(tunnel("").Key, transport.ChannelMemory)
 	for what, put := range map[string]func(path, precious string) error{
 		"a link to a file":    func(path, precious string) error { return os.Symlink(precious, path) },
 		"a link to nothing":   func(path, _ string) error { return os.Symlink(path+".gone", path) },
@@ -118,7 +118,7 @@ func TestSockets_OtherFilesKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, _ := os.Lstat(path)
-			_, err := source.proxy.Dial(t.Context(), passage("node-b"), somewhere)
+			_, err := source.proxy.Dial(t.Context(), tunnel("node-b"), somewhere)
 			if err == nil || !strings.Contains(err.Error(), name+": is not a socket") {
 				t.Errorf("Dial: %v, want an error that names the file", err)
 			}
@@ -210,15 +210,15 @@ func TestSockets_Folder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, "node-a", newAuthority(t))
 			tc.change(t, &n.sockets)
-			_, err := n.proxy.Dial(t.Context(), passage("node-b"), somewhere)
+			_, err := n.proxy.Dial(t.Context(), tunnel("node-b"), somewhere)
 			if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("error %v, want %q", err, tc.want)
 			}
 			if err != nil {
 				return
 			}
-			for _, channel := range passage("").Channels() {
-				if f, err := os.Lstat(filepath.Join(n.sockets.Outside, transport.SocketName(passage("").Key, channel))); err != nil || f.Mode().Type() != os.ModeSocket {
+			for _, channel := range tunnel("").Channels() {
+				if f, err := os.Lstat(filepath.Join(n.sockets.Outside, transport.SocketName(tunnel("").Key, channel))); err != nil || f.Mode().Type() != os.ModeSocket {
 					t.Errorf("no socket for channel %d: %v", channel, err)
 				}
 			}
@@ -226,7 +226,7 @@ func TestSockets_Folder(t *testing.T) {
 	}
 }
 
-func TestPassage_Invalid(t *testing.T) {
+func TestTunnel_Invalid(t *testing.T) {
 	n := newNode(t, "node-a", newAuthority(t))
 	for name, tc := range map[string]struct {
 		key    types.UID
@@ -241,7 +241,7 @@ func TestPassage_Invalid(t *testing.T) {
 		"a place without ports": {key: "k", domain: "ns_vm", at: transport.Endpoint{Address: "127.0.0.1"}, want: "targetDirectMigrationNodePorts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := transport.Passage{Key: tc.key, Domain: tc.domain, Peer: "node-b"}
+			p := transport.Tunnel{Key: tc.key, Domain: tc.domain, Peer: "node-b"}
 			_, err := n.proxy.Dial(t.Context(), p, tc.at)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Dial: %v, want %q", err, tc.want)

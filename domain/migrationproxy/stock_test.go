@@ -118,14 +118,14 @@ func stockSource(t *testing.T, ca *authority, node string, at transport.Endpoint
 func TestStockVirtHandler_EitherEnd(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, ca *authority, source, target *node) string{
 		"stock is the source": func(t *testing.T, ca *authority, source, target *node) string {
-			at, err := target.proxy.Listen(t.Context(), passage(source.name))
+			at, err := target.proxy.Listen(t.Context(), tunnel(source.name))
 			if err != nil {
 				t.Fatal(err)
 			}
 			return stockSource(t, ca, source.name, at)
 		},
 		"stock is the target": func(t *testing.T, ca *authority, source, target *node) string {
-			route, err := source.proxy.Dial(t.Context(), passage(target.name), stockTarget(t, ca, target))
+			route, err := source.proxy.Dial(t.Context(), tunnel(target.name), stockTarget(t, ca, target))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -259,12 +259,12 @@ func TestStream_StalledLink(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(transport.ChannelControl, echo)
-	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+	at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := newLink(t, &at, transport.ChannelControl)
-	route, err := source.proxy.Dial(t.Context(), passage("node-b"), at)
+	route, err := source.proxy.Dial(t.Context(), tunnel("node-b"), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,12 +286,12 @@ func TestStream_CutIsNotEnd(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(transport.ChannelControl, echo)
-	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
+	at, err := target.proxy.Listen(t.Context(), tunnel("node-a"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := newLink(t, &at, transport.ChannelControl)
-	route, err := source.proxy.Dial(t.Context(), passage("node-b"), at)
+	route, err := source.proxy.Dial(t.Context(), tunnel("node-b"), at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func (l *Labeller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 		if err := patchNode(ctx, l.Client, l.NodeName, metadata{Labels: change}); err != nil {
 			return reconcile.Result{}, err
 		}
-		ctrl.LoggerFrom(ctx).Info("Labelled the node", "changed", len(change))
+		ctrl.LoggerFrom(ctx).V(1).Info("Labelled the node", "changed", len(change))
 	}
 	if change[v1.NodeHostModelIsObsoleteLabel] != nil && l.Recorder != nil {
 		l.Recorder.Eventf(node, nil, corev1.EventTypeWarning, eventHostModelObsolete, "Label",

@@ -33,7 +33,7 @@ func TestTarget_OtherImage(t *testing.T) {
 				vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}}}
 				vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", ContainerDiskVolume: &v1.ContainerDiskInfo{Checksum: 1}}}
 			})
-			tt.snapshot.Listening = listening
+			tt.snapshot.TargetEndpoint = listening
 			got, l := decide(t, tt.snapshot)
 			if l.State != tt.state {
 				t.Errorf("the lease is %s, want %s", l.State, tt.state)

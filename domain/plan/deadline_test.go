@@ -37,7 +37,7 @@ func TestDecide_MigrationDeadlineFollowsSettings(t *testing.T) {
 				vmi.Status.MigrationState.StartTimestamp = &began
 				vmi.Status.MigrationState.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: &tc.perGB}
 			})
-			decided, _ := decide(t, plan.Snapshot{VMI: vmi, State: runs(domain.StatusRunning, ""), Moving: true})
+			decided, _ := decide(t, plan.Snapshot{VMI: vmi, State: runs(domain.StatusRunning, ""), Migrating: true})
 			if got := verbs(decided) == "AbortMigration"; got != tc.abort {
 				t.Errorf("actions %q, abort %t is wanted", verbs(decided), tc.abort)
 			}

@@ -33,8 +33,8 @@ func (d departure) left() {
 	m := d.plan.VMI.Status.MigrationState
 	if m.EndTimestamp == nil {
 		at := d.now
-		if !d.MoveEnded.IsZero() && d.MoveEnded.Before(at) {
-			at = d.MoveEnded
+		if !d.MigrationEnded.IsZero() && d.MigrationEnded.Before(at) {
+			at = d.MigrationEnded
 		}
 		end := metav1.NewTime(at)
 		m.EndTimestamp = &end
@@ -47,7 +47,7 @@ func (d departure) left() {
 func (d departure) departed() bool {
 	m := d.VMI.Status.MigrationState
 	return d.VMI.IsMigrationSource() && !d.VMI.IsFinal() && m.SourceNode == d.Node && m.EndTimestamp != nil && !m.Failed &&
-		(d.State == nil || !d.State.Alive()) && !d.Moving && !d.MoveActive
+		(d.State == nil || !d.State.Alive()) && !d.Migrating && !d.MigrationActive
 }
 
 // leave ends this object once the other cluster has reported the VMI, or has not in time.

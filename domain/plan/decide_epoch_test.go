@@ -37,8 +37,8 @@ func TestDecide_PausedForSwitch(t *testing.T) {
 		want   bool
 	}{
 		"nothing moves it":           {func(*plan.Snapshot) {}, true},
-		"the hypervisor is at it":    {func(s *plan.Snapshot) { s.MoveActive = true }, false},
-		"this process is at it":      {func(s *plan.Snapshot) { s.Moving = true }, false},
+		"the hypervisor is at it":    {func(s *plan.Snapshot) { s.MigrationActive = true }, false},
+		"this process is at it":      {func(s *plan.Snapshot) { s.Migrating = true }, false},
 		"somebody has asked for it":  {func(s *plan.Snapshot) { s.State.Metadata.Paused = true }, false},
 		"it was stopped by its disk": {func(s *plan.Snapshot) { s.State.Reason = domain.ReasonWatchdog }, false},
 	} {
@@ -60,7 +60,7 @@ func TestDecide_PausedForSwitch(t *testing.T) {
 func TestDecide_TargetAwaitsSwitch(t *testing.T) {
 	moving := handoff.Lease{State: handoff.Moving, Epoch: 1, Holder: there, Target: here, Tag: job}
 	for active, want := range map[bool]handoff.State{true: handoff.Moving, false: handoff.Arrived} {
-		s := plan.Snapshot{VMI: placed(v1.Running, moving), State: runs(domain.StatusRunning, domain.ReasonUnknown), MoveActive: active}
+		s := plan.Snapshot{VMI: placed(v1.Running, moving), State: runs(domain.StatusRunning, domain.ReasonUnknown), MigrationActive: active}
 		if _, l := decide(t, s); l.State != want {
 			t.Errorf("the hypervisor moves it: %t; the lease is %s, want %s", active, l.State, want)
 		}

@@ -24,7 +24,7 @@ import (
 // decide runs Decide on this node and returns the plan with its lease.
 func decide(t *testing.T, s plan.Snapshot) (plan.Plan, handoff.Lease) {
 	t.Helper()
-	s.Node, s.Listening = here, listening
+	s.Node, s.TargetEndpoint = here, listening
 	got, err := plan.Decide(proven(s), decideNow)
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +46,13 @@ func TestDecide_HolderStalls(t *testing.T) {
 		stalled bool
 	}{
 		"stopped for the switch, nothing going on": {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration)}, true},
-		"stopped for the switch, still going on":   {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true}, false},
+		"stopped for the switch, still going on":   {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MigrationActive: true}, false},
 		"its QEMU died":                            {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonCrashed)}, true},
 		"its node went down":                       {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonUnknown)}, true},
 		"its domain is gone":                       {plan.Snapshot{}, true},
-		"it has just left":                         {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MoveEnded: decideNow.Add(-time.Second)}, false},
-		"it left, and nobody reports it":           {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MoveEnded: decideNow.Add(-time.Minute)}, true},
-		"the clock was put back":                   {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MoveEnded: decideNow.Add(time.Hour)}, true},
+		"it has just left":                         {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MigrationEnded: decideNow.Add(-time.Second)}, false},
+		"it left, and nobody reports it":           {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MigrationEnded: decideNow.Add(-time.Minute)}, true},
+		"the clock was put back":                   {plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonMigrated), MigrationEnded: decideNow.Add(time.Hour)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.s.VMI = placed(v1.Running, moving)
@@ -151,7 +151,7 @@ func TestDecide_MigrationOfOtherProcess(t *testing.T) {
 			vmi := placed(v1.Running, l)
 			at := metav1.NewTime(decideNow.Add(tt.begun))
 			vmi.Status.MigrationState.StartTimestamp = &at
-			if _, got := decide(t, plan.Snapshot{VMI: vmi, State: runs(domain.StatusRunning, ""), MoveEnded: tt.ended}); got.State != tt.want {
+			if _, got := decide(t, plan.Snapshot{VMI: vmi, State: runs(domain.StatusRunning, ""), MigrationEnded: tt.ended}); got.State != tt.want {
 				t.Fatalf("lease %+v, want %s", got, tt.want)
 			}
 		})

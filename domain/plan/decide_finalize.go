@@ -83,7 +83,7 @@ func (d finalization) waited() (ready bool, err error) {
 		}
 	}
 	d.refreshLinks()
-	pause(d).syncTime("the guest was paused at the switch")
+	pause(d).syncTime("the domain was paused at the switch")
 	return true, nil
 }
 

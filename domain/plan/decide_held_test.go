@@ -89,9 +89,9 @@ func TestDecide_HeldAwaitsSource(t *testing.T) {
 	left := runs(domain.StatusShutoff, domain.ReasonMigrated, hold)
 	taken := moved(there, here, handoff.TakeOver)
 	runRows(t, v1.Running, map[string]row{
-		"source: it has left":                          {out, plan.Snapshot{State: left, MoveEnded: decideNow}, nil, "", "Moving 2", ""},
-		"source: its hypervisor is not done":           {out, plan.Snapshot{State: left, Moving: true}, nil, "", "Moving 2", ""},
-		"source: the answer was lost, it runs on":      {out, plan.Snapshot{State: runs(domain.StatusRunning, "", hold), MoveEnded: decideNow}, nil, "", "Owned 3", ""},
+		"source: it has left":                          {out, plan.Snapshot{State: left, MigrationEnded: decideNow}, nil, "", "Moving 2", ""},
+		"source: its hypervisor is not done":           {out, plan.Snapshot{State: left, Migrating: true}, nil, "", "Moving 2", ""},
+		"source: the answer was lost, it runs on":      {out, plan.Snapshot{State: runs(domain.StatusRunning, "", hold), MigrationEnded: decideNow}, nil, "", "Owned 3", ""},
 		"source: the answer was lost, it stands still": {out, plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration, hold)}, nil, "", "Moving 2", ""},
 		"target: it has arrived":                       {in, plan.Snapshot{State: waits}, nil, "", "Moving 2", ""},
 		"target: it has arrived late":                  {late(in), plan.Snapshot{State: waits}, nil, "", "Moving 2", ""},
@@ -117,7 +117,7 @@ func TestDecide_HeldAwaitsSource(t *testing.T) {
 			t.Errorf("%s: actions are %q", name, verbs(got))
 		}
 	}
-	if _, l := decide(t, plan.Snapshot{VMI: placed(v1.Running, out), State: left, MoveEnded: decideNow}); !l.Stalled {
+	if _, l := decide(t, plan.Snapshot{VMI: placed(v1.Running, out), State: left, MigrationEnded: decideNow}); !l.Stalled {
 		t.Errorf("the source does not say that the guest has left: %+v", l)
 	}
 	got, _ := decide(t, plan.Snapshot{VMI: placed(v1.Running, stalled(in)), State: waits})

@@ -70,7 +70,7 @@ func (d holder) returnWithin() time.Duration {
 		return d.grace() + endWithin
 	case handoff.Moving:
 		// The copied disks are not known yet.
-		return max(source(d).moveWithin(), handoff.DefaultMoveWithin)
+		return max(source(d).migrateWithin(), handoff.DefaultMoveWithin)
 	}
 	return 0
 }
@@ -171,8 +171,8 @@ func (d holder) withoutGuest() error {
 // crashed here it may run at the target: the crash may have come after the switch.
 func (d holder) gone() error {
 	source(d).mode()
-	since := d.now.Sub(d.MoveEnded)
-	if d.Moving || d.MoveActive || d.movedAway() && !d.meta.Held && since >= 0 && since < arrival {
+	since := d.now.Sub(d.MigrationEnded)
+	if d.Migrating || d.MigrationActive || d.migratedAway() && !d.meta.Held && since >= 0 && since < arrival {
 		// The target is about to report that it runs the domain. A held one waits for Stall.
 		d.requeueAfter(pollMigration)
 		return nil
@@ -182,7 +182,7 @@ func (d holder) gone() error {
 	if d.ranOn() {
 		return source(d).revert("the domain has ended at the source")
 	}
-	if d.movedAway() && d.VMI.IsMigrationSource() {
+	if d.migratedAway() && d.VMI.IsMigrationSource() {
 		departure(d).left()
 		return nil
 	}
@@ -225,6 +225,6 @@ func (d holder) endPhase() v1.VirtualMachineInstancePhase {
 }
 
 // movedAway reports whether the hypervisor states that the domain has migrated.
-func (d holder) movedAway() bool {
+func (d holder) migratedAway() bool {
 	return d.State != nil && d.State.Reason == domain.ReasonMigrated
 }

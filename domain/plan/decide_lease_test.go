@@ -157,8 +157,8 @@ func TestDecide_LostHolderReturnsFirst(t *testing.T) {
 		"a disk stopped it":             {suspect(owned), with(domain.StatusPaused, domain.ReasonIOError), nil, "", "Owned 2", ""},
 		"fenced, and the guest runs":    {fenced(owned), with(domain.StatusRunning, ""), nil, "Destroy, Undefine, Cleanup", "Fenced 3", ""},
 		"fenced, and the guest is gone": {fenced(owned), desired, nil, "Cleanup", "Fenced 3", ""},
-		"fenced in a move":              {fenced(moving), plan.Snapshot{State: runs(domain.StatusRunning, ""), MoveActive: true}, nil, "Destroy, Undefine, Cleanup", "Fenced 4", ""},
-		"fenced at the switch":          {fenced(moving), plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true}, nil, "", "Fenced 4", ""},
+		"fenced in a move":              {fenced(moving), plan.Snapshot{State: runs(domain.StatusRunning, ""), MigrationActive: true}, nil, "Destroy, Undefine, Cleanup", "Fenced 4", ""},
+		"fenced at the switch":          {fenced(moving), plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MigrationActive: true}, nil, "", "Fenced 4", ""},
 	})
 	runRows(t, v1.Scheduled, map[string]row{
 		"its guest is not started": {suspect(leased(offerHere, acceptHere)), desired, nil, "", "Owned 2", ""},
@@ -274,8 +274,8 @@ func TestDecide_StopDeadline(t *testing.T) {
 func TestDecide_AbortsMigration(t *testing.T) {
 	moving := moved(here, there, handoff.Begin)
 	aborted := on(moving, decideNow, handoff.Event{Kind: handoff.Abort, Tag: job})
-	busy := plan.Snapshot{State: runs(domain.StatusRunning, ""), Moving: true}
-	over := plan.Snapshot{State: runs(domain.StatusRunning, ""), MoveEnded: decideNow, MoveFailure: "the job was cancelled"}
+	busy := plan.Snapshot{State: runs(domain.StatusRunning, ""), Migrating: true}
+	over := plan.Snapshot{State: runs(domain.StatusRunning, ""), MigrationEnded: decideNow, MigrationFailure: "the job was cancelled"}
 	for name, tt := range map[string]struct {
 		lease handoff.Lease
 		edit  func(*v1.VirtualMachineInstance)

@@ -29,7 +29,7 @@ type pause struct{ *decision }
 // paused the VMI.
 func (d pause) stopped() bool {
 	return d.State.Status == domain.StatusPaused && d.State.Reason == domain.ReasonMigration &&
-		!d.Moving && !d.MoveActive && !d.meta.Paused
+		!d.Migrating && !d.MigrationActive && !d.meta.Paused
 }
 
 // wake resumes a domain that no user has paused. Only the node that owns the VMI, outside of
@@ -40,7 +40,7 @@ func (d pause) wake() {
 		d.settle()
 		return
 	}
-	if d.meta.Paused || d.lease.State != handoff.Owned || d.Moving || d.MoveActive {
+	if d.meta.Paused || d.lease.State != handoff.Owned || d.Migrating || d.MigrationActive {
 		return
 	}
 	switch d.State.Reason {
@@ -87,7 +87,7 @@ func (d pause) settle() {
 // resume resumes the domain and checks the result in the next pass.
 func (d pause) resume(why string) {
 	d.apply(domain.Resume, why)
-	d.syncTime("the guest was paused")
+	d.syncTime("the domain was paused")
 	d.requeueAfter(time.Second)
 }
 

@@ -73,7 +73,7 @@ func shaken(r *rand.Rand, l handoff.Lease, st *domain.State) plan.Snapshot {
 		s.State = &own
 	}
 	if half() {
-		s.Listening = listening
+		s.TargetEndpoint = listening
 	}
 	if r.IntN(4) == 0 {
 		beingDeleted(s.VMI)
@@ -84,12 +84,12 @@ func shaken(r *rand.Rand, l handoff.Lease, st *domain.State) plan.Snapshot {
 			m.TargetNodeAddress, m.TargetDirectMigrationNodePorts = "", nil
 		}
 	}
-	s.Moving, s.MoveActive = r.IntN(3) == 0, r.IntN(3) == 0
+	s.Migrating, s.MigrationActive = r.IntN(3) == 0, r.IntN(3) == 0
 	if half() {
-		s.MoveEnded = decideNow.Add(time.Duration(r.IntN(120)-60) * time.Second)
+		s.MigrationEnded = decideNow.Add(time.Duration(r.IntN(120)-60) * time.Second)
 	}
 	if r.IntN(4) == 0 {
-		s.MoveMode = []v1.MigrationMode{v1.MigrationPreCopy, v1.MigrationPaused, v1.MigrationPostCopy}[r.IntN(3)]
+		s.MigrationMode = []v1.MigrationMode{v1.MigrationPreCopy, v1.MigrationPaused, v1.MigrationPostCopy}[r.IntN(3)]
 		s.Progress = &domain.Progress{Active: half(), PostCopy: half()}
 	}
 	if r.IntN(6) == 0 {
@@ -158,7 +158,7 @@ func harm(s plan.Snapshot, l handoff.Lease) string {
 
 func ahead(s plan.Snapshot) bool {
 	return s.State != nil && (s.State.Reason == domain.ReasonPostcopy || s.State.Reason == domain.ReasonPostcopyFailed) ||
-		s.MoveMode == v1.MigrationPostCopy || s.Progress != nil && s.Progress.Active && s.Progress.PostCopy
+		s.MigrationMode == v1.MigrationPostCopy || s.Progress != nil && s.Progress.Active && s.Progress.PostCopy
 }
 
 // executing reports whether the domain's CPUs run on this node, or have to.
@@ -173,7 +173,7 @@ func harmfulMove(s plan.Snapshot, l, next handoff.Lease, a action.Action) string
 		return err.Error()
 	}
 	switch {
-	case s.Moving:
+	case s.Migrating:
 		return "this process moves it already"
 	case next.Holder != here || !s.State.Alive():
 		return "there is no guest to move here"
@@ -226,7 +226,7 @@ func harmfulClaim(s plan.Snapshot, l, next handoff.Lease) string {
 			return "it takes over a guest that has not arrived"
 		}
 	case l.State == handoff.Moving && l.Holder == here && next.State == handoff.Owned:
-		if s.Moving || s.MoveActive && s.State.Reason != domain.ReasonPostcopyFailed || !executing(s) && s.State.Reason == domain.ReasonMigration {
+		if s.Migrating || s.MigrationActive && s.State.Reason != domain.ReasonPostcopyFailed || !executing(s) && s.State.Reason == domain.ReasonMigration {
 			return "it takes back a guest that may be on its way"
 		}
 	case l.State == handoff.Moving && l.Target == here && next.State == handoff.Owned && s.State != nil && s.State.Alive():
@@ -244,18 +244,18 @@ func TestDecide_RejoinsPostCopy(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return decideNow.Add(-d) }
 	final := fenced(moved(there, here, handoff.Begin))
 	runRows(t, v1.Running, map[string]row{
-		"source: it breaks":                           {moved(here, there, handoff.Begin), plan.Snapshot{State: torn, MoveEnded: decideNow}, nil, "", "Moving 2", ""},
-		"source: it breaks, and the job is not over":  {moved(here, there, handoff.Begin), plan.Snapshot{State: torn, MoveActive: true}, nil, "", "Moving 2", ""},
-		"source: it dials again":                      {out, plan.Snapshot{State: torn, MoveActive: true, MoveEnded: ago(5 * time.Second)}, nil, "Migrate", "Moving 2", ""},
+		"source: it breaks":                           {moved(here, there, handoff.Begin), plan.Snapshot{State: torn, MigrationEnded: decideNow}, nil, "", "Moving 2", ""},
+		"source: it breaks, and the job is not over":  {moved(here, there, handoff.Begin), plan.Snapshot{State: torn, MigrationActive: true}, nil, "", "Moving 2", ""},
+		"source: it dials again":                      {out, plan.Snapshot{State: torn, MigrationActive: true, MigrationEnded: ago(5 * time.Second)}, nil, "Migrate", "Moving 2", ""},
 		"source: so it does after a restart":          {out, plan.Snapshot{State: torn}, nil, "Migrate", "Moving 2", ""},
-		"source: but not at once":                     {out, plan.Snapshot{State: torn, MoveEnded: ago(time.Second)}, nil, "", "Moving 2", ""},
-		"source: nor while it does":                   {out, plan.Snapshot{State: torn, Moving: true}, nil, "", "Moving 2", ""},
+		"source: but not at once":                     {out, plan.Snapshot{State: torn, MigrationEnded: ago(time.Second)}, nil, "", "Moving 2", ""},
+		"source: nor while it does":                   {out, plan.Snapshot{State: torn, Migrating: true}, nil, "", "Moving 2", ""},
 		"source: nor once the target gives it up":     {late(out), plan.Snapshot{State: torn}, nil, "", "Moving 2", ""},
-		"source: it flows again":                      {out, plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), Moving: true}, nil, "", "Moving 2", ""},
+		"source: it flows again":                      {out, plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), Migrating: true}, nil, "", "Moving 2", ""},
 		"source: its own half is gone":                {out, plan.Snapshot{State: runs(domain.StatusShutoff, domain.ReasonCrashed)}, nil, "", "Moving 2", ""},
 		"source: the target's half is gone":           {on(out, decideNow, handoff.Event{Kind: handoff.Decline, Node: there}), plan.Snapshot{State: torn}, nil, "Destroy", "Releasing 3", v1.Failed},
-		"source: another node's now, half-way":        {moved(here, there, handoff.TakeOver), plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), MoveActive: true}, nil, "", "Arrived 3", ""},
-		"source: another node's now, given up":        {moved(here, there, handoff.TakeOver), plan.Snapshot{State: torn, MoveActive: true}, nil, "Destroy, Undefine, Cleanup", "Arrived 3", ""},
+		"source: another node's now, half-way":        {moved(here, there, handoff.TakeOver), plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), MigrationActive: true}, nil, "", "Arrived 3", ""},
+		"source: another node's now, given up":        {moved(here, there, handoff.TakeOver), plan.Snapshot{State: torn, MigrationActive: true}, nil, "Destroy, Undefine, Cleanup", "Arrived 3", ""},
 		"target: it runs ahead of its memory":         {moved(there, here, handoff.Begin), plan.Snapshot{State: runs(domain.StatusRunning, domain.ReasonPostcopy)}, nil, "", "Moving 2", ""},
 		"target: it breaks":                           {moved(there, here, handoff.Begin), plan.Snapshot{State: half}, nil, "", "Moving 2", ""},
 		"target: the source says so":                  {in, plan.Snapshot{State: half}, nil, "", "Moving 2", ""},
@@ -293,7 +293,7 @@ func TestDecide_TargetRepublishes(t *testing.T) {
 		"it is complete there": {moved(there, here, handoff.TakeOver), nil, listening, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			decided, err := plan.Decide(proven(plan.Snapshot{Node: here, VMI: placed(v1.Running, tt.lease), PrepareError: tt.prepare, Listening: tt.listening, State: nil}), decideNow)
+			decided, err := plan.Decide(proven(plan.Snapshot{Node: here, VMI: placed(v1.Running, tt.lease), PrepareError: tt.prepare, TargetEndpoint: tt.listening, State: nil}), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -32,7 +32,7 @@ func (d source) begin() error {
 	switch {
 	case m == nil || m.TargetNodeAddress == "":
 		return nil
-	case d.Moving || d.MoveActive:
+	case d.Migrating || d.MigrationActive:
 		d.requeueAfter(pollMigration) // an earlier migration has not ended
 		return nil
 	}
@@ -52,7 +52,7 @@ func (d source) begin() error {
 	// The step is stored before the hypervisor is asked. If the agent crashes in between, the next one
 	// finds Moving without a migration in progress and a domain that runs here, and reverts; if it
 	// were stored afterwards, a migration could run of which no lease knows.
-	if err := d.step(handoff.Event{Kind: handoff.Begin, Within: d.moveWithin()}); err != nil {
+	if err := d.step(handoff.Event{Kind: handoff.Begin, Within: d.migrateWithin()}); err != nil {
 		return err
 	}
 	command, _ := d.next.Command(handoff.CommandMigrateOut)
@@ -67,7 +67,7 @@ func (d source) begin() error {
 			return err
 		}
 	}
-	d.do(action.Action{Verb: action.Migrate, Why: "the target is ready", Command: command, Request: request, Passage: d.passage(), To: d.destination()})
+	d.do(action.Action{Verb: action.Migrate, Why: "the target is ready", Command: command, Request: request, Tunnel: d.tunnel(), To: d.destination()})
 	return nil
 }
 
@@ -105,7 +105,7 @@ const lastResort = 5 * time.Minute
 // [migrate.Monitor], which knows the progress, ends it long before: this is the extended budget
 // of a disrupted migration, the progress timeout and a reserve. Without a budget there is no
 // limit.
-func (d source) moveWithin() time.Duration {
+func (d source) migrateWithin() time.Duration {
 	s := migrate.MigrationSettingsOf(d.VMI, d.Migrations)
 	memory, _ := xmlspec.GuestMemory(d.VMI)
 	bytes := d.CopyBytes
@@ -153,9 +153,9 @@ func (d source) diskBytes(volume string) int64 {
 	return d.Facts.Disks[volume].Bytes
 }
 
-// passage returns the VMI's migration as its source sees it.
-func (d source) passage() transport.Passage {
-	p := transport.PassageOf(d.VMI, d.Node)
+// tunnel returns the VMI's migration as its source sees it.
+func (d source) tunnel() transport.Tunnel {
+	p := transport.TunnelOf(d.VMI, d.Node)
 	p.CopyDisks = len(d.CopyDisks) > 0
 	return p
 }
@@ -164,8 +164,8 @@ func (d source) passage() transport.Passage {
 func (d source) moving() error {
 	d.mode()
 	switch {
-	case d.Moving, d.MoveActive && !d.torn():
-		d.watchMove()
+	case d.Migrating, d.MigrationActive && !d.torn():
+		d.watchMigration()
 		return nil
 	case d.lease.Stalled:
 		return d.rejoin() // else the target decides, whatever the state here
@@ -176,7 +176,7 @@ func (d source) moving() error {
 		return nil
 	}
 	// No migration is in progress and the domain runs here: it has not migrated.
-	why := d.MoveFailure
+	why := d.MigrationFailure
 	switch {
 	case why != "":
 	case d.meta.MigrationUID != d.lease.Tag:
@@ -190,8 +190,8 @@ func (d source) moving() error {
 	return d.revert(why)
 }
 
-// watchMove checks a migration in progress, and aborts it if it must not continue.
-func (d source) watchMove() {
+// watchMigration checks a migration in progress, and aborts it if it must not continue.
+func (d source) watchMigration() {
 	d.requeueAfter(pollMigration)
 	unwanted := d.unwanted()
 	if unwanted == "" {
@@ -220,15 +220,15 @@ func (d source) mode() {
 	case m == nil || m.Mode == v1.MigrationPostCopy:
 	case d.ahead():
 		m.Mode = v1.MigrationPostCopy
-	case d.MoveMode != "":
-		m.Mode = d.MoveMode
+	case d.MigrationMode != "":
+		m.Mode = d.MigrationMode
 	}
 }
 
 // ahead reports whether the migration has switched to post-copy, so that the domain can run at
 // the target only.
 func (d source) ahead() bool {
-	if d.MoveMode == v1.MigrationPostCopy || d.Progress != nil && d.Progress.Active && d.Progress.PostCopy {
+	if d.MigrationMode == v1.MigrationPostCopy || d.Progress != nil && d.Progress.Active && d.Progress.PostCopy {
 		return true
 	}
 	return d.State != nil && (d.State.Reason == domain.ReasonPostcopy || d.State.Reason == domain.ReasonPostcopyFailed)
@@ -242,18 +242,18 @@ func (d source) unwanted() string {
 		return "cancellation was requested"
 	case d.VMI.DeletionTimestamp != nil:
 		return "the VirtualMachineInstance is being deleted"
-	case d.lease.Overdue(d.now) && !d.now.Before(d.moveDeadline()):
-		return "migration has exceeded its deadline " + d.moveDeadline().UTC().Format(time.RFC3339)
+	case d.lease.Overdue(d.now) && !d.now.Before(d.migrationDeadline()):
+		return "migration has exceeded its deadline " + d.migrationDeadline().UTC().Format(time.RFC3339)
 	}
 	return ""
 }
 
 // moveDeadline returns the deadline of the lease, by the settings at the start of the
 // migration, or a later one if the present settings grant more time.
-func (d source) moveDeadline() time.Time {
+func (d source) migrationDeadline() time.Time {
 	at := d.lease.Deadline.Time
 	if m := d.VMI.Status.MigrationState; m != nil && m.StartTimestamp != nil {
-		if granted := m.StartTimestamp.Add(d.moveWithin()); granted.After(at) {
+		if granted := m.StartTimestamp.Add(d.migrateWithin()); granted.After(at) {
 			return granted
 		}
 	}
@@ -282,7 +282,7 @@ func (d source) handingOver() bool {
 // reached the hypervisor yet.
 func (d source) justBegun() bool {
 	m := d.VMI.Status.MigrationState
-	if !d.MoveEnded.IsZero() || m == nil || m.StartTimestamp == nil {
+	if !d.MigrationEnded.IsZero() || m == nil || m.StartTimestamp == nil {
 		return false
 	}
 	since := d.now.Sub(m.StartTimestamp.Time)
@@ -319,8 +319,8 @@ func (d source) rejoin() error {
 	if !d.torn() || d.lease.Overdue(d.now) {
 		return nil
 	}
-	since := d.now.Sub(d.MoveEnded)
-	tried := !d.MoveEnded.IsZero() && since >= 0 && since < rejoinEvery
+	since := d.now.Sub(d.MigrationEnded)
+	tried := !d.MigrationEnded.IsZero() && since >= 0 && since < rejoinEvery
 	reachable := d.destination().Check(transport.ChannelControl) == nil
 	command, open := d.lease.Command(handoff.CommandMigrateOut)
 	if tried || !reachable || !open {
@@ -330,7 +330,7 @@ func (d source) rejoin() error {
 	request.Resume = true
 	d.do(action.Action{
 		Verb: action.Migrate, Why: "the connection was lost after the switch to post-copy", Command: command,
-		Request: request, Passage: d.passage(), To: d.destination(),
+		Request: request, Tunnel: d.tunnel(), To: d.destination(),
 	})
 	return nil
 }

@@ -38,7 +38,7 @@ func (d stray) orphan(why string) {
 
 // foreign ensures that a VMI that is not this node's does not run here.
 func (d stray) foreign() {
-	if (d.Moving || d.MoveActive) && !d.executes() && (d.State == nil || !d.torn()) {
+	if (d.Migrating || d.MigrationActive) && !d.executes() && (d.State == nil || !d.torn()) {
 		// The VMI has migrated: the hypervisor is about to end the domain here by itself.
 		d.requeueAfter(pollMigration)
 		return
@@ -84,7 +84,7 @@ func (d stray) cleanupOrphans() {
 		return
 	}
 	// A cache that lags may not show a VMI that exists, and its files would be deleted under it.
-	if d.Unseen != nil {
+	if d.StateUnknown != nil {
 		d.requeueAfter(prepareRetry)
 		return
 	}

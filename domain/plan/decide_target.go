@@ -53,8 +53,8 @@ func (d target) prepare() error {
 		d.requeueAfter(d.VerifyUntil.Sub(d.now))
 		return nil
 	}
-	if d.Moving {
-		// A migration from here is about to end, and its end closes the passage, whose key is
+	if d.Migrating {
+		// A migration from here is about to end, and its end closes the tunnel, whose key is
 		// the same.
 		d.requeueAfter(pollMigration)
 		return nil
@@ -93,14 +93,14 @@ const eventOtherImage = "ContainerDiskFailedChecksum"
 
 // publish stores the endpoint of this node, and its CPUs for a VMI with dedicated ones.
 func (d target) publish(m *v1.VirtualMachineInstanceMigrationState) {
-	m.TargetNodeAddress, m.TargetDirectMigrationNodePorts = d.Listening.Address, maps.Clone(d.Listening.Ports)
+	m.TargetNodeAddress, m.TargetDirectMigrationNodePorts = d.TargetEndpoint.Address, maps.Clone(d.TargetEndpoint.Ports)
 	m.TargetCPUSet = nil
 	for _, cpu := range d.Facts.CPUs {
 		m.TargetCPUSet = append(m.TargetCPUSet, int(cpu))
 	}
 	if t := m.TargetState; t != nil {
-		address := d.Listening.Address
-		t.NodeAddress, t.DirectMigrationNodePorts, t.CPUSet = &address, maps.Clone(d.Listening.Ports), m.TargetCPUSet
+		address := d.TargetEndpoint.Address
+		t.NodeAddress, t.DirectMigrationNodePorts, t.CPUSet = &address, maps.Clone(d.TargetEndpoint.Ports), m.TargetCPUSet
 	}
 }
 
@@ -108,10 +108,10 @@ func (d target) publish(m *v1.VirtualMachineInstanceMigrationState) {
 // it at the start, and when it has to resume a post-copy migration.
 func (d target) republish() {
 	m := d.plan.VMI.Status.MigrationState
-	if m == nil || d.Listening.Address == "" || d.PrepareError != nil {
+	if m == nil || d.TargetEndpoint.Address == "" || d.PrepareError != nil {
 		return
 	}
-	if d.Listening.Address != m.TargetNodeAddress || !maps.Equal(d.Listening.Ports, m.TargetDirectMigrationNodePorts) {
+	if d.TargetEndpoint.Address != m.TargetNodeAddress || !maps.Equal(d.TargetEndpoint.Ports, m.TargetDirectMigrationNodePorts) {
 		d.publish(m)
 	}
 }
@@ -225,7 +225,7 @@ func (d target) takeOver() error {
 // arrived reports whether the hypervisor has completed the switch to this node. During
 // post-copy the domain has not arrived: its source is still needed.
 func (d target) arrived() bool {
-	if d.State == nil || d.MoveActive {
+	if d.State == nil || d.MigrationActive {
 		return false
 	}
 	switch d.State.Status {

@@ -221,10 +221,10 @@ func TestDecide(t *testing.T) {
 			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
 			want{handoff.RoleNone, "Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 		"but not while the hypervisor is still at it": {
-			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true},
+			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusPaused, domain.ReasonMigration), MigrationActive: true},
 			want{handoff.RoleNone, "", v1.Running, handoff.Owned, 3}},
 		"which excuses no guest that runs": {
-			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: running, MoveActive: true},
+			plan.Snapshot{VMI: placed(v1.Running, elsewhere), State: running, MigrationActive: true},
 			want{handoff.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 
 		"a target reports ready": {
@@ -234,7 +234,7 @@ func TestDecide(t *testing.T) {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), PrepareError: broken},
 			want{handoff.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
 		"a target waits for the end of the guest's leave": {
-			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), Moving: true},
+			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), Migrating: true},
 			want{handoff.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
 		"a target clears what is in the way first": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
@@ -258,10 +258,10 @@ func TestDecide(t *testing.T) {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Prepared, here, there), beingDeleted), State: running},
 			want{handoff.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"the holder waits while it moves": {
-			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, Moving: true},
+			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, Migrating: true},
 			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"a restarted agent finds the move going on": {
-			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, MoveActive: true},
+			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, MigrationActive: true},
 			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"or not begun at all": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running},
@@ -270,7 +270,7 @@ func TestDecide(t *testing.T) {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
 			want{handoff.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"an abort while it moves reaches the hypervisor": {
-			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there), abortRequested), State: running, Moving: true},
+			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there), abortRequested), State: running, Migrating: true},
 			want{handoff.RoleHolder, "AbortMigration", v1.Running, handoff.Moving, 1}},
 		"a guest that has left is not failed by its old holder": {
 			plan.Snapshot{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
@@ -289,7 +289,7 @@ func TestDecide(t *testing.T) {
 			want{handoff.RoleHolder, "SetMetadata", v1.Running, handoff.Owned, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.s.Node, tt.s.Listening = here, listening
+			tt.s.Node, tt.s.TargetEndpoint = here, listening
 			before := tt.s.VMI.DeepCopy()
 			decided, err := plan.Decide(proven(tt.s), decideNow)
 			if err != nil {
@@ -335,7 +335,7 @@ func commanded(t *testing.T, p plan.Plan, l handoff.Lease) {
 		if err := l.Authorize(a.Command, decideNow, decideNow); err != nil || a.Command.Node != here {
 			t.Errorf("%s goes by command %+v: %v", a, a.Command, err)
 		}
-		if !a.TouchesGuest() {
+		if !a.TouchesDomain() {
 			t.Errorf("%s is said not to touch the guest", a)
 		}
 	}

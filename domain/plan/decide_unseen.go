@@ -15,7 +15,7 @@ type absence struct{ *decision }
 // mounted for example. A VMI that this node has not started needs no such evidence, since
 // without its launcher it cannot be started.
 func (d absence) unseen() bool {
-	if d.Unseen == nil {
+	if d.StateUnknown == nil {
 		return false
 	}
 	switch d.plan.Role {
@@ -38,7 +38,7 @@ func (d absence) awaitEvidence() error {
 	if d.plan.Role != handoff.RoleHolder {
 		return nil
 	}
-	report(d).outOfSync(status.ReasonUnresponsive, d.Unseen.Error())
+	report(d).outOfSync(status.ReasonUnresponsive, d.StateUnknown.Error())
 	unwanted := d.VMI.IsFinal() || d.VMI.DeletionTimestamp != nil
 	if unwanted && (d.lease.State == handoff.Owned || d.lease.State == handoff.Arrived) {
 		return d.step(handoff.Event{Kind: handoff.Stop, Within: d.grace() + endWithin})

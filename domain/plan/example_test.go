@@ -67,7 +67,7 @@ func (n *exampleNode) apply(p plan.Plan) error {
 	for _, a := range p.Actions {
 		fmt.Println(" ", a)
 		if a.Verb != action.Apply {
-			continue // files of the VMI and passages of migrations are not the hypervisor's
+			continue // files of the VMI and tunnels of migrations are not the hypervisor's
 		}
 		if err := n.Apply(context.Background(), a.Operation); err != nil {
 			return err

@@ -48,7 +48,7 @@ const (
 	TargetTaken MigrationStep = "target/taken"
 	// TargetFinalizing: the pending changes are done; nothing is stored.
 	TargetFinalizing MigrationStep = "target/finalizing"
-	// TargetCompleted: the end of the migration is stored; the passage is not closed.
+	// TargetCompleted: the end of the migration is stored; the tunnel is not closed.
 	TargetCompleted MigrationStep = "target/completed"
 )
 

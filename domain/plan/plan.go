@@ -24,9 +24,9 @@ import (
 type Snapshot struct {
 	// Node is the name of this node.
 	Node string
-	// Listening is the endpoint at which this node, as the target, receives the VMI's
+	// TargetEndpoint is the endpoint at which this node, as the target, receives the VMI's
 	// migration; the zero value while it does not listen.
-	Listening transport.Endpoint
+	TargetEndpoint transport.Endpoint
 	// Migrations is the migration configuration of the cluster, for migrations without
 	// stored options; nil for KubeVirt's defaults.
 	Migrations *v1.MigrationConfiguration
@@ -38,9 +38,9 @@ type Snapshot struct {
 	Pods []*corev1.Pod
 	// State is the domain here, with its live XML; nil if there is none.
 	State *domain.State
-	// Unseen is why it is unknown whether there is a domain here; nil if it is known. With
+	// StateUnknown is why it is unknown whether there is a domain here; nil if it is known. With
 	// it State is nil, which is no evidence.
-	Unseen error
+	StateUnknown error
 	// Desired is the domain to start, from [convert.Convert]; nil while it is not needed.
 	Desired *libvirtxml.Domain
 	// CopyDisks are the targets of the disks that the migration has to copy.
@@ -72,24 +72,24 @@ type Snapshot struct {
 	// Failures are the actions for the VMI that failed in the last pass of this process, in
 	// their order.
 	Failures []action.Failure
-	// Moving says that this process carries out a migration of the VMI.
-	Moving bool
-	// MoveFailure is why the last migration of this process failed.
-	MoveFailure string
-	// MoveEnded is when the last migration of this process ended; zero without one.
-	MoveEnded time.Time
-	// MoveActive says that the hypervisor carries out a migration of the domain, whichever
+	// Migrating says that this process carries out a migration of the VMI.
+	Migrating bool
+	// MigrationFailure is why the last migration of this process failed.
+	MigrationFailure string
+	// MigrationEnded is when the last migration of this process ended; zero without one.
+	MigrationEnded time.Time
+	// MigrationActive says that the hypervisor carries out a migration of the domain, whichever
 	// process started it.
-	MoveActive bool
+	MigrationActive bool
 	// Progress is the last progress of that migration from the hypervisor; nil if there is
 	// none, or it is unknown.
 	Progress *domain.Progress
 	// Shown is the progress to store in the status ([status.MigrationProgress]); nil without
 	// one. It changes at intervals, to limit the writes of the status.
 	Shown *domain.Progress
-	// MoveMode is the last mode from the [migrate.Monitor] of this process; empty if it
+	// MigrationMode is the last mode from the [migrate.Monitor] of this process; empty if it
 	// monitors no migration of the VMI.
-	MoveMode v1.MigrationMode
+	MigrationMode v1.MigrationMode
 	// OrphanedUIDs are the UIDs of objects with this name, other than VMI, that have files on
 	// the node.
 	OrphanedUIDs []types.UID

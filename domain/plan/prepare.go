@@ -10,10 +10,10 @@ import (
 
 // Preparations returns what this node has to do before [Decide], in order, for a VMI that it
 // starts, receives or runs: [action.Prepare], whose result is Facts, Desired, CopyDisks,
-// CopyBytes and Destinations of the snapshot, and [action.Listen], whose result is Listening.
+// CopyBytes and Destinations of the snapshot, and [action.Listen], whose result is TargetEndpoint.
 // Each may be repeated, and none touches a domain, so that a cached VMI is good enough. Where
 // Prepare fails the error is PrepareError; where Listen does, only if it is Needed: later the
-// domain, and not the passage, shows the outcome.
+// domain, and not the tunnel, shows the outcome.
 //
 // The error is the PrepareError of a VMI for which nothing may be prepared, because its own
 // object is the only evidence that it belongs here; see [Snapshot.Proof].
@@ -35,7 +35,7 @@ func Preparations(s Snapshot) ([]action.Action, error) {
 	all := []action.Action{{Verb: action.Prepare, UID: s.VMI.UID, Needed: asked, Why: "the VMI is assigned to this node"}}
 	if target {
 		all = append(all, action.Action{
-			Verb: action.Listen, Passage: transport.PassageOf(s.VMI, s.Node), Needed: asked, Why: "the VMI migrates to this node",
+			Verb: action.Listen, Tunnel: transport.TunnelOf(s.VMI, s.Node), Needed: asked, Why: "the VMI migrates to this node",
 		})
 	}
 	return all, nil

@@ -80,8 +80,8 @@ func TestPreparations_ByRole(t *testing.T) {
 				t.Fatalf("%q, error %v; want %q, an error: %t", preparations(got), err, tt.want, tt.unproven)
 			}
 			for _, a := range got {
-				if a.TouchesGuest() || a.Verb == action.Prepare && a.UID != s.VMI.UID ||
-					a.Verb == action.Listen && a.Passage != transport.PassageOf(s.VMI, here) {
+				if a.TouchesDomain() || a.Verb == action.Prepare && a.UID != s.VMI.UID ||
+					a.Verb == action.Listen && a.Tunnel != transport.TunnelOf(s.VMI, here) {
 					t.Errorf("%+v", a)
 				}
 			}

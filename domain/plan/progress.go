@@ -26,7 +26,7 @@ func (d *decision) reflectProgress() {
 	case d.Shown == nil:
 		return
 	}
-	mode := d.MoveMode
+	mode := d.MigrationMode
 	if m := vmi.Status.MigrationState; m != nil {
 		if mode == "" || m.Mode == v1.MigrationPostCopy {
 			mode = m.Mode

@@ -124,7 +124,7 @@ func TestDecide_MigrationProgress(t *testing.T) {
 	shown := &domain.Progress{Active: true, Processed: 1 << 20, Remaining: 2 << 20, Total: 3 << 20}
 	state := &domain.State{Name: "ns_guest", Status: domain.StatusRunning, Metadata: domain.Metadata{UID: "uid", Namespace: "ns", Name: "guest"}}
 	snapshot := func(node string, edit func(*plan.Snapshot)) plan.Snapshot {
-		s := plan.Snapshot{Node: node, VMI: moving(t), State: state, Moving: true, MoveActive: true, Progress: shown, Shown: shown}
+		s := plan.Snapshot{Node: node, VMI: moving(t), State: state, Migrating: true, MigrationActive: true, Progress: shown, Shown: shown}
 		edit(&s)
 		return s
 	}
@@ -136,17 +136,17 @@ func TestDecide_MigrationProgress(t *testing.T) {
 		want     string // of the condition; empty for none
 		mode     v1.MigrationMode
 	}{
-		"the source stores it":       {snapshot("node-a", func(s *plan.Snapshot) { s.MoveMode = v1.MigrationPreCopy }), shown.String(), v1.MigrationPreCopy},
-		"with its mode":              {snapshot("node-a", func(s *plan.Snapshot) { s.MoveMode = v1.MigrationPaused }), shown.String(), v1.MigrationPaused},
+		"the source stores it":       {snapshot("node-a", func(s *plan.Snapshot) { s.MigrationMode = v1.MigrationPreCopy }), shown.String(), v1.MigrationPreCopy},
+		"with its mode":              {snapshot("node-a", func(s *plan.Snapshot) { s.MigrationMode = v1.MigrationPaused }), shown.String(), v1.MigrationPaused},
 		"what is not known stays":    {snapshot("node-a", func(s *plan.Snapshot) { stored(s); s.Shown = nil }), "total=1Mi", ""},
 		"the target leaves it alone": {snapshot("node-b", func(s *plan.Snapshot) { stored(s); s.State = nil }), "total=1Mi", ""},
 		"it goes when the guest stays": {snapshot("node-a", func(s *plan.Snapshot) {
 			stored(s)
-			s.Moving, s.MoveActive, s.Shown = false, false, nil
-			s.MoveFailure = "no"
-			s.MoveEnded = progressNow
+			s.Migrating, s.MigrationActive, s.Shown = false, false, nil
+			s.MigrationFailure = "no"
+			s.MigrationEnded = progressNow
 		}), "", ""},
-		"it goes when the guest comes":  {snapshot("node-b", func(s *plan.Snapshot) { stored(s); s.Moving, s.MoveActive, s.Shown = false, false, nil }), "", ""},
+		"it goes when the guest comes":  {snapshot("node-b", func(s *plan.Snapshot) { stored(s); s.Migrating, s.MigrationActive, s.Shown = false, false, nil }), "", ""},
 		"another node has no say in it": {snapshot("node-c", func(s *plan.Snapshot) { stored(s); s.State = nil }), "total=1Mi", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,9 +32,9 @@ const (
 	computeContainer = "compute"
 )
 
-// GuestOf returns name and UID of the VMI that controls the Pod; false if none does. It
+// VMIOf returns name and UID of the VMI that controls the Pod; false if none does. It
 // ignores the Pod's labels and annotations, which a user may change.
-func GuestOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
+func VMIOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
 	c := metav1.GetControllerOf(pod)
 	if c == nil || c.Kind != v1.VirtualMachineInstanceGroupVersionKind.Kind || c.UID == "" {
 		return types.NamespacedName{}, "", false
@@ -108,7 +108,7 @@ func (s Snapshot) Launcher() *corev1.Pod {
 
 // notOurs returns why the Pod is not one of the VMI on this node; empty if it is.
 func (s Snapshot) notOurs(p *corev1.Pod) string {
-	of, uid, launches := GuestOf(p)
+	of, uid, launches := VMIOf(p)
 	switch {
 	case !launches || of != (types.NamespacedName{Namespace: s.VMI.Namespace, Name: s.VMI.Name}) || uid != s.VMI.UID:
 		return "is controlled by another object"

@@ -116,7 +116,7 @@ func TestProof_ForgedOwnership(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, pods := range unfit(vmi) {
-			s := plan.Snapshot{Node: here, Listening: listening, VMI: vmi, Pods: pods, Desired: &libvirtxml.Domain{Name: "ns_guest"}}
+			s := plan.Snapshot{Node: here, TargetEndpoint: listening, VMI: vmi, Pods: pods, Desired: &libvirtxml.Domain{Name: "ns_guest"}}
 			if name == "of another migration" && before.State == handoff.Owned && !before.MayStart(here) {
 				continue // nothing is to be started
 			}
@@ -158,7 +158,7 @@ func lacks(vmi *v1.VirtualMachineInstance) string {
 func TestProof_MissingForRunningVMI(t *testing.T) {
 	eachForged(t, func(t *testing.T, vmi *v1.VirtualMachineInstance) {
 		for _, state := range []*domain.State{runs(domain.StatusRunning, ""), runs(domain.StatusPaused, domain.ReasonUser), runs(domain.StatusRunning, "", epoch(1<<62))} {
-			s := plan.Snapshot{Node: here, Listening: listening, VMI: vmi, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}
+			s := plan.Snapshot{Node: here, TargetEndpoint: listening, VMI: vmi, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}
 			with, err := plan.Decide(proven(s), decideNow)
 			if err != nil {
 				t.Fatal(err)
@@ -191,7 +191,7 @@ func TestProof_ControllersPod(t *testing.T) {
 		"by a stock controller":    {stock, "Start"},
 		"to come, and not started": {placed(v1.Running, leased(handoff.Event{Kind: handoff.Offer, Node: there}, handoff.Event{Kind: handoff.Accept, Node: there}, handoff.Event{Kind: handoff.Started, Node: there}, handoff.Event{Kind: handoff.Prepare, Node: here, Tag: job})), ""},
 	} {
-		s := proven(plan.Snapshot{Node: here, Listening: listening, VMI: tt.vmi, Desired: desired})
+		s := proven(plan.Snapshot{Node: here, TargetEndpoint: listening, VMI: tt.vmi, Desired: desired})
 		s.Pods[0].Name = "virt-launcher-guest-x7k2p" // as a stock controller names it
 		got, err := plan.Decide(s, decideNow)
 		if err != nil {
@@ -259,7 +259,7 @@ func TestProof_DomainOfOtherName(t *testing.T) {
 func TestProof_ControlAnnotations(t *testing.T) {
 	eachForged(t, func(t *testing.T, vmi *v1.VirtualMachineInstance) {
 		for _, state := range []*domain.State{nil, runs(domain.StatusRunning, "")} {
-			plain, err := plan.Decide(proven(plan.Snapshot{Node: here, Listening: listening, VMI: vmi, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
+			plain, err := plan.Decide(proven(plan.Snapshot{Node: here, TargetEndpoint: listening, VMI: vmi, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -269,7 +269,7 @@ func TestProof_ControlAnnotations(t *testing.T) {
 					marked.Annotations = map[string]string{}
 				}
 				marked.Annotations[key] = "true"
-				decided, err := plan.Decide(proven(plan.Snapshot{Node: here, Listening: listening, VMI: marked, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
+				decided, err := plan.Decide(proven(plan.Snapshot{Node: here, TargetEndpoint: listening, VMI: marked, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -104,7 +104,7 @@ func (d requestService) mayServe(r Request) error {
 		return d.refuse(r, domain.ErrNotFound, "the VMI is not on node "+d.Node, "send the request to the node in status.nodeName")
 	case lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.refuse(r, domain.ErrInvalidState, "the VMI is being stopped", "")
-	case lease.State != handoff.Owned || d.Moving || d.MoveActive:
+	case lease.State != handoff.Owned || d.Migrating || d.MigrationActive:
 		return d.refuse(r, domain.ErrInvalidState, fmt.Sprintf("the VMI is being migrated, or its node was unresponsive (lease state %s)", lease.State), later)
 	case !d.SilentSince.IsZero():
 		return d.refuse(r, domain.ErrInvalidState, "the hypervisor does not answer about the domain", later)

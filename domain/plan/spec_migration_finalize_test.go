@@ -246,7 +246,7 @@ func TestSpecMigrationFailedTarget(t *testing.T) {
 	}
 }
 
-func TestSpecMigrationPassageKey(t *testing.T) {
+func TestSpecMigrationTunnelKey(t *testing.T) {
 	far := func(unix bool) func(*v1.VirtualMachineInstance) {
 		return func(vmi *v1.VirtualMachineInstance) {
 			decentral(0, false)(vmi)
@@ -269,7 +269,7 @@ func TestSpecMigrationPassageKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := placed(v1.Running, moved(there, here, handoff.Prepare), tt.edit)
-			if got := transport.PassageOf(vmi, here).Key; got != tt.want || transport.PassageKey(vmi) != got {
+			if got := transport.TunnelOf(vmi, here).Key; got != tt.want || transport.TunnelKey(vmi) != got {
 				t.Errorf("the key is %q, want %q", got, tt.want)
 			}
 		})

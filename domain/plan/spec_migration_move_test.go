@@ -111,8 +111,8 @@ func TestSpecMigrationOnce(t *testing.T) {
 		want     handoff.State
 		says     string
 	}{
-		"M5: unfinished, in this process":           {moving, plan.Snapshot{State: runs(domain.StatusRunning, "", tried), Moving: true}, nil, handoff.Moving, ""},
-		"M5: unfinished, this process is new":       {moving, plan.Snapshot{State: runs(domain.StatusRunning, "", tried), MoveActive: true}, nil, handoff.Moving, ""},
+		"M5: unfinished, in this process":           {moving, plan.Snapshot{State: runs(domain.StatusRunning, "", tried), Migrating: true}, nil, handoff.Moving, ""},
+		"M5: unfinished, this process is new":       {moving, plan.Snapshot{State: runs(domain.StatusRunning, "", tried), MigrationActive: true}, nil, handoff.Moving, ""},
 		"M5: unfinished, the job is over":           {moving, plan.Snapshot{State: runs(domain.StatusRunning, "", tried)}, nil, handoff.Owned, "without migrating the VMI"},
 		"M5: finished, by the lease":                {again, plan.Snapshot{State: runs(domain.StatusRunning, "")}, nil, handoff.Owned, "is not retried"},
 		"M5: finished, by what the domain carries":  {moved(here, there, handoff.Ready), plan.Snapshot{State: runs(domain.StatusRunning, "", tried)}, nil, handoff.Owned, "is not retried"},
@@ -150,13 +150,13 @@ func TestSpecMigrationAhead(t *testing.T) {
 		abort    bool
 		mode     v1.MigrationMode
 	}{
-		"M8: overdue, by what its monitor said": {plan.Snapshot{State: runs(domain.StatusRunning, ""), Moving: true, MoveMode: v1.MigrationPostCopy}, false, v1.MigrationPostCopy},
-		"M8: overdue, by what was seen":         {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), MoveActive: true}, false, v1.MigrationPostCopy},
-		"M8: overdue, by how far it is": {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true,
+		"M8: overdue, by what its monitor said": {plan.Snapshot{State: runs(domain.StatusRunning, ""), Migrating: true, MigrationMode: v1.MigrationPostCopy}, false, v1.MigrationPostCopy},
+		"M8: overdue, by what was seen":         {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonPostcopy), MigrationActive: true}, false, v1.MigrationPostCopy},
+		"M8: overdue, by how far it is": {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonMigration), MigrationActive: true,
 			Progress: &domain.Progress{Active: true, PostCopy: true}}, false, v1.MigrationPostCopy},
-		"M8: not so in pre-copy":                {plan.Snapshot{State: runs(domain.StatusRunning, ""), Moving: true, MoveMode: v1.MigrationPreCopy}, true, v1.MigrationPreCopy},
-		"M8: nor where the guest was paused":    {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonUser), Moving: true, MoveMode: v1.MigrationPaused}, true, v1.MigrationPaused},
-		"M8: nor in pre-copy of another's job.": {plan.Snapshot{State: runs(domain.StatusRunning, ""), MoveActive: true, Progress: &domain.Progress{Active: true}}, true, v1.MigrationPreCopy},
+		"M8: not so in pre-copy":                {plan.Snapshot{State: runs(domain.StatusRunning, ""), Migrating: true, MigrationMode: v1.MigrationPreCopy}, true, v1.MigrationPreCopy},
+		"M8: nor where the guest was paused":    {plan.Snapshot{State: runs(domain.StatusPaused, domain.ReasonUser), Migrating: true, MigrationMode: v1.MigrationPaused}, true, v1.MigrationPaused},
+		"M8: nor in pre-copy of another's job.": {plan.Snapshot{State: runs(domain.StatusRunning, ""), MigrationActive: true, Progress: &domain.Progress{Active: true}}, true, v1.MigrationPreCopy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.snapshot.VMI = placed(v1.Running, moving, abortRequested, func(vmi *v1.VirtualMachineInstance) {
@@ -219,7 +219,7 @@ func TestSpecMigrationToAnotherCluster(t *testing.T) {
 			}
 		})
 	}
-	got, l := decide(t, plan.Snapshot{State: gone, MoveEnded: decideNow.Add(-time.Minute), VMI: placed(v1.Running, moved(here, there, handoff.Begin), func(vmi *v1.VirtualMachineInstance) {
+	got, l := decide(t, plan.Snapshot{State: gone, MigrationEnded: decideNow.Add(-time.Minute), VMI: placed(v1.Running, moved(here, there, handoff.Begin), func(vmi *v1.VirtualMachineInstance) {
 		decentral(0, false)(vmi)
 		vmi.Status.MigrationState.EndTimestamp = nil
 	})})

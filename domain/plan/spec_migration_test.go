@@ -58,10 +58,10 @@ func TestSpecMigrationAbort(t *testing.T) {
 		snapshot plan.Snapshot
 		want     string
 	}{
-		"M13: asked for, nothing done":     {moving, "", plan.Snapshot{Moving: true}, "AbortMigration"},
-		"M13: failed before":               {moving, v1.MigrationAbortFailed, plan.Snapshot{Moving: true}, "AbortMigration"},
-		"M13: under way, the job still is": {moving, v1.MigrationAbortInProgress, plan.Snapshot{MoveActive: true}, "AbortMigration"},
-		"M13: done, the job is gone":       {moving, v1.MigrationAbortSucceeded, plan.Snapshot{MoveEnded: decideNow}, ""},
+		"M13: asked for, nothing done":     {moving, "", plan.Snapshot{Migrating: true}, "AbortMigration"},
+		"M13: failed before":               {moving, v1.MigrationAbortFailed, plan.Snapshot{Migrating: true}, "AbortMigration"},
+		"M13: under way, the job still is": {moving, v1.MigrationAbortInProgress, plan.Snapshot{MigrationActive: true}, "AbortMigration"},
+		"M13: done, the job is gone":       {moving, v1.MigrationAbortSucceeded, plan.Snapshot{MigrationEnded: decideNow}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.snapshot.VMI = placed(v1.Running, tt.lease, abortRequested, func(vmi *v1.VirtualMachineInstance) {

@@ -38,9 +38,9 @@ func TestDecide_NoResumeElsewhere(t *testing.T) {
 		for name, s := range map[string]plan.Snapshot{
 			"a move is being prepared":       {VMI: placed(v1.Running, preparing)},
 			"a move is about to begin":       {VMI: placed(v1.Running, prepared)},
-			"this process is moving it":      {VMI: placed(v1.Running, owned), Moving: true},
-			"the hypervisor is moving it":    {VMI: placed(v1.Running, owned), MoveActive: true},
-			"it was moving when last seen":   {VMI: placed(v1.Running, moved(here, there, handoff.Begin)), MoveActive: true},
+			"this process is moving it":      {VMI: placed(v1.Running, owned), Migrating: true},
+			"the hypervisor is moving it":    {VMI: placed(v1.Running, owned), MigrationActive: true},
+			"it was moving when last seen":   {VMI: placed(v1.Running, moved(here, there, handoff.Begin)), MigrationActive: true},
 			"nobody knows whose it is":       {VMI: placed(v1.Running, suspect(owned))},
 			"the hypervisor does not answer": {VMI: placed(v1.Running, owned), SilentSince: decideNow},
 		} {

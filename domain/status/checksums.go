@@ -92,7 +92,7 @@ func (c Checksums) Verify(vmi *v1.VirtualMachineInstance, node string) error {
 		}
 		return &convert.Error{
 			Object: "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name, Field: here.field,
-			Reason: fmt.Sprintf("the image on node %s has checksum %d, but the guest runs with %d", node, here.sum, runs[i].sum),
+			Reason: fmt.Sprintf("the image on node %s has checksum %d, but the VMI runs with %d", node, here.sum, runs[i].sum),
 			Remedy: "name the image by its digest, and check the node's images", Err: domain.ErrInvalid,
 		}
 	}

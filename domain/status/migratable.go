@@ -21,11 +21,11 @@ import (
 const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
 // obstacle is a reason against live migration; the empty value is none.
-type obstacle struct{ reason, message string }
+type blocker struct{ reason, message string }
 
 // migratableCheck is one precondition of live migration, or of storage live migration.
 type migratableCheck struct {
-	ask func(*v1.VirtualMachineInstance, convert.Facts) obstacle
+	ask func(*v1.VirtualMachineInstance, convert.Facts) blocker
 	// live and storage say for which of the two it is a precondition.
 	live, storage bool
 }
@@ -95,10 +95,10 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, f convert.Facts) v1.Virtual
 
 // networkMigratable checks the Pod network alone: only its addresses may change with the
 // migration.
-func networkMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obstacle {
+func networkMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) blocker {
 	pod := slices.IndexFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Pod != nil })
 	if pod < 0 {
-		return obstacle{}
+		return blocker{}
 	}
 	for _, in := range vmi.Spec.Domain.Devices.Interfaces {
 		if in.Name != vmi.Spec.Networks[pod].Name || in.Masquerade != nil || in.PasstBinding != nil {
@@ -110,28 +110,28 @@ func networkMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obstacle
 		if in.Binding != nil && slices.Contains(f.Cluster.MigratableBindings, in.Binding.Name) {
 			continue
 		}
-		return obstacle{v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
+		return blocker{v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
 			fmt.Sprintf("interface %s: cannot migrate VMI which does not use masquerade, bridge with %s VM annotation or a migratable plugin to connect to the pod network",
 				in.Name, allowBridgeMigration)}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // cpuMigratable rejects a VMI that requests the host model on a node whose host model is
 // unknown.
-func cpuMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obstacle {
+func cpuMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) blocker {
 	if c := vmi.Spec.Domain.CPU; f.NoHostModel && c != nil && c.Model == v1.CPUModeHostModel {
-		return obstacle{v1.VirtualMachineInstanceReasonCPUModeNotMigratable, "VMI uses CPU model host-model, and the host model of its node is unknown"}
+		return blocker{v1.VirtualMachineInstanceReasonCPUModeNotMigratable, "VMI uses CPU model host-model, and the host model of its node is unknown"}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // hostDevicesMigratable allows no host device but one vGPU, if the cluster enables its
 // migration.
-func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obstacle {
+func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) blocker {
 	d := vmi.Spec.Domain.Devices
-	refuse := func(why string) obstacle {
-		return obstacle{v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, why}
+	refuse := func(why string) blocker {
+		return blocker{v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, why}
 	}
 	switch {
 	case len(d.HostDevices) > 0:
@@ -139,13 +139,13 @@ func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obst
 	case len(d.GPUs) > 1:
 		return refuse("VMI uses more than one GPU")
 	case len(d.GPUs) == 0:
-		return obstacle{}
+		return blocker{}
 	case !f.Cluster.MigratableVGPU:
 		return refuse("VMI uses a GPU, and live migration of vGPUs is not enabled in the cluster")
 	case !slices.ContainsFunc(f.Devices[gpuResource(d.GPUs[0])], func(h convert.HostDevice) bool { return h.MDev != "" }):
 		return refuse("VMI uses a GPU that is not a mediated device")
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // gpuResource returns the name by which the node knows the device.
@@ -156,60 +156,60 @@ func gpuResource(g v1.GPU) string {
 	return g.DeviceName
 }
 
-func launchMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) obstacle {
+func launchMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) blocker {
 	l := vmi.Spec.Domain.LaunchSecurity
 	switch {
 	case l == nil:
 	case l.TDX != nil:
-		return obstacle{v1.VirtualMachineInstanceReasonTDXNotMigratable, "VMI uses TDX"}
+		return blocker{v1.VirtualMachineInstanceReasonTDXNotMigratable, "VMI uses TDX"}
 	case l.SEV != nil || l.SNP != nil:
-		return obstacle{v1.VirtualMachineInstanceReasonSEVNotMigratable, "VMI uses SEV"}
+		return blocker{v1.VirtualMachineInstanceReasonSEVNotMigratable, "VMI uses SEV"}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // secureExecutionMigratable rejects launch security without a method, which is that of s390x.
-func secureExecutionMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) obstacle {
+func secureExecutionMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) blocker {
 	if l := vmi.Spec.Domain.LaunchSecurity; l != nil && l.TDX == nil && l.SEV == nil && l.SNP == nil {
-		return obstacle{v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "VMI uses Secure Execution"}
+		return blocker{v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "VMI uses Secure Execution"}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
-func hypervMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) obstacle {
+func hypervMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) blocker {
 	f := vmi.Spec.Domain.Features
 	switch {
 	case f == nil:
 	case f.Hyperv != nil && f.Hyperv.Reenlightenment != nil && ptr.Deref(f.Hyperv.Reenlightenment.Enabled, true) &&
 		(vmi.Status.TopologyHints == nil || vmi.Status.TopologyHints.TSCFrequency == nil):
-		return obstacle{v1.VirtualMachineInstanceReasonNoTSCFrequencyMigratable, "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest timers might be inaccurate"}
+		return blocker{v1.VirtualMachineInstanceReasonNoTSCFrequencyMigratable, "HyperV Reenlightenment VMIs cannot migrate when TSC Frequency is not exposed on the cluster: guest timers might be inaccurate"}
 	case f.HypervPassthrough != nil && ptr.Deref(f.HypervPassthrough.Enabled, true):
-		return obstacle{v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"}
+		return blocker{v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "VMI uses hyperv passthrough"}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // reservationMigratable rejects persistent reservations, which belong to the host.
-func reservationMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) obstacle {
+func reservationMigratable(vmi *v1.VirtualMachineInstance, _ convert.Facts) blocker {
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
 		if d.LUN != nil && d.LUN.Reservation {
-			return obstacle{v1.VirtualMachineInstanceReasonPRNotMigratable, "disk " + d.Name + ": VMI uses SCSI persistent reservation"}
+			return blocker{v1.VirtualMachineInstanceReasonPRNotMigratable, "disk " + d.Name + ": VMI uses SCSI persistent reservation"}
 		}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // disksMigratable rejects persistent volumes that are neither shared nor copied.
-func disksMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) obstacle {
+func disksMigratable(vmi *v1.VirtualMachineInstance, f convert.Facts) blocker {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if !persistent(v) || migrates(vmi, v.Name) || readOnlyCDROM(vmi, v.Name) || sharedByAll(vmi, f, v.Name) {
 			continue
 		}
-		return obstacle{v1.VirtualMachineInstanceReasonDisksNotMigratable,
+		return blocker{v1.VirtualMachineInstanceReasonDisksNotMigratable,
 			fmt.Sprintf("cannot migrate VMI: volume %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", v.Name)}
 	}
-	return obstacle{}
+	return blocker{}
 }
 
 // sharedByAll reports whether all nodes share the volume. Of a volume that is no disk only

@@ -3,7 +3,7 @@
 // Package transport is how the live migrations of a node reach another one: what a node agent needs from a
 // [Transport], and the data that the two ends of a migration exchange.
 //
-// A [Passage] is one migration, as one of its nodes sees it; [PassageOf] reads it from the
+// A [Tunnel] is one migration, as one of its nodes sees it; [TunnelOf] reads it from the
 // VirtualMachineInstance. The target listens and publishes the [Endpoint] in the status of the VMI, by KubeVirt's
 // fields and channels, so that an agent of KubeVirt understands it; the source dials it, and gives the [Route] to
 // its hypervisor.

@@ -25,7 +25,7 @@ func ExampleTransport() {
 	}
 	var source, target transport.Transport = transport.Direct{Address: "192.0.2.7", Port: 16509}, transport.Direct{Address: "192.0.2.8", Port: 16509}
 
-	arrives, leaves := transport.PassageOf(vmi, "node-b"), transport.PassageOf(vmi, "node-a")
+	arrives, leaves := transport.TunnelOf(vmi, "node-b"), transport.TunnelOf(vmi, "node-a")
 	at, err := target.Listen(ctx, arrives)
 	err = errors.Join(err, at.Check(transport.ChannelControl))
 	route, failed := source.Dial(ctx, leaves, at)

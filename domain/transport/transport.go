@@ -26,11 +26,11 @@ const (
 	ChannelDisks = 49153
 )
 
-// Passage is one migration, as one of its two nodes sees it.
-type Passage struct {
-	// Key names the passage on both nodes; see [PassageKey].
+// Tunnel is one migration, as one of its two nodes sees it.
+type Tunnel struct {
+	// Key names the tunnel on both nodes; see [TunnelKey].
 	Key types.UID
-	// Migration is the UID of the migration. It replaces a passage that another
+	// Migration is the UID of the migration. It replaces a tunnel that another
 	// migration has left under the same key.
 	Migration types.UID
 	// Domain is the domain's name on this node.
@@ -41,8 +41,8 @@ type Passage struct {
 	CopyDisks bool
 }
 
-// Channels returns the channels that the passage needs, in ascending order.
-func (p Passage) Channels() []int {
+// Channels returns the channels that the tunnel needs, in ascending order.
+func (p Tunnel) Channels() []int {
 	if p.CopyDisks {
 		return []int{ChannelControl, ChannelMemory, ChannelDisks}
 	}
@@ -66,20 +66,20 @@ type Route struct {
 // Transport carries migrations between two nodes. All methods are idempotent and safe for
 // concurrent use, and return when their context ends.
 type Transport interface {
-	// Listen makes the target's hypervisor reachable for the passage, from its peer
+	// Listen makes the target's hypervisor reachable for the tunnel, from its peer
 	// only. Called again it returns the same endpoint, unless the process was restarted.
-	Listen(ctx context.Context, p Passage) (Endpoint, error)
+	Listen(ctx context.Context, p Tunnel) (Endpoint, error)
 	// Dial opens a route for the source's hypervisor to the endpoint of the target.
-	Dial(ctx context.Context, p Passage, to Endpoint) (Route, error)
+	Dial(ctx context.Context, p Tunnel, to Endpoint) (Route, error)
 	// Close closes the sockets and streams that Listen and Dial have opened for the key.
 	// Without any it does nothing.
 	Close(key types.UID)
 }
 
-// PassageKey returns the key of a VMI's migration on both of its nodes, as KubeVirt names
+// TunnelKey returns the key of a VMI's migration on both of its nodes, as KubeVirt names
 // its sockets: the UID of the VMI, or the UID in the source cluster if the migration comes
 // from another cluster over unix sockets.
-func PassageKey(vmi *v1.VirtualMachineInstance) types.UID {
+func TunnelKey(vmi *v1.VirtualMachineInstance) types.UID {
 	m := vmi.Status.MigrationState
 	if vmi.Status.MigrationTransport == v1.MigrationTransportUnix && decentralized(m) {
 		if uid := m.SourceState.VirtualMachineInstanceUID; uid != nil && *uid != "" {
@@ -89,14 +89,14 @@ func PassageKey(vmi *v1.VirtualMachineInstance) types.UID {
 	return vmi.UID
 }
 
-// PassageOf returns the VMI's migration as that node sees it; the zero value if there is
+// TunnelOf returns the VMI's migration as that node sees it; the zero value if there is
 // none. CopyDisks follows status.migrationMethod.
-func PassageOf(vmi *v1.VirtualMachineInstance, node string) Passage {
+func TunnelOf(vmi *v1.VirtualMachineInstance, node string) Tunnel {
 	m := vmi.Status.MigrationState
 	if m == nil {
-		return Passage{}
+		return Tunnel{}
 	}
-	p := Passage{Key: PassageKey(vmi), Migration: m.MigrationUID, Domain: domain.Name(vmi.Namespace, vmi.Name), Peer: m.TargetNode}
+	p := Tunnel{Key: TunnelKey(vmi), Migration: m.MigrationUID, Domain: domain.Name(vmi.Namespace, vmi.Name), Peer: m.TargetNode}
 	if m.TargetNode == node {
 		p.Peer = m.SourceNode
 	}
@@ -132,12 +132,12 @@ type Direct struct {
 }
 
 // Listen returns the address and the port. It opens nothing.
-func (t Direct) Listen(context.Context, Passage) (Endpoint, error) {
+func (t Direct) Listen(context.Context, Tunnel) (Endpoint, error) {
 	return Endpoint{Address: t.Address, Ports: map[string]int{strconv.Itoa(t.Port): ChannelControl}}, nil
 }
 
 // Dial returns the URI of the target's hypervisor.
-func (t Direct) Dial(_ context.Context, p Passage, to Endpoint) (Route, error) {
+func (t Direct) Dial(_ context.Context, p Tunnel, to Endpoint) (Route, error) {
 	port, found := to.Port(ChannelControl)
 	if !found {
 		return Route{}, fmt.Errorf("migrate %s: node %s publishes no port for its hypervisor", p.Domain, p.Peer)

@@ -43,12 +43,12 @@ func (p pkg) name() string {
 // edges are the packages of the module that each package of the SDK may import.
 var edges = map[string][]string{
 	"expectations": {}, "handoff": {},
-	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmidefaults": {}, "internal/volumeclaim": {},
+	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmidefaults": {}, "internal/volumeclaim": {}, "internal/launcherpod": {},
 
 	"template/render":  {"vmi/validate"},
 	"template":         {"template/render", "vmi/validate"},
 	"template/offline": {"template", "template/render", "vm", "vm/admit", "vm/instancetype", "vmi/admit"},
-	"vmi":              {"handoff", "internal/vmistatus", "internal/volumeclaim", "vmi/validate"},
+	"vmi":              {"handoff", "internal/launcherpod", "internal/vmistatus", "internal/volumeclaim", "vmi/validate"},
 	"vmi/diagnose":     {"handoff", "internal/plaintext", "internal/vmistatus", "vmi"},
 	"vmi/admit":        {"internal/vmidefaults", "vmi/validate"},
 	"vmi/validate":     {"internal/vmidefaults"},
@@ -58,14 +58,13 @@ var edges = map[string][]string{
 	"vm/liveupdate":    {"internal/vmistatus"},
 	"vm/restart":       {"internal/vmidefaults"},
 
-	"migration/internal/launcherpod": {},
-	"migration/queue":                {},
-	"migration/policy":               {},
-	"migration/placement":            {"migration/internal/launcherpod"},
-	"migration":                      {"handoff", "internal/vmistatus", "internal/volumeclaim", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
-	"migration/explain":              {"handoff", "internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
-	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
-	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/queue":        {},
+	"migration/policy":       {},
+	"migration/placement":    {"internal/launcherpod"},
+	"migration":              {"handoff", "internal/vmistatus", "internal/volumeclaim", "internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/explain":      {"handoff", "internal/plaintext", "migration", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/evacuation":   {"migration", "internal/launcherpod", "migration/queue", "internal/vmistatus"},
+	"migration/migrationsim": {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
 
 	"domain/internal/relay": {}, "domain/internal/xmlspec": {},
 	"domain/stats": {}, "domain/guestagent": {},
@@ -83,19 +82,19 @@ var edges = map[string][]string{
 	"domain/workspace":        {"domain", "domain/convert", "domain/status", "internal/volumeclaim"},
 	"domain/plan":             {"domain", "domain/action", "domain/convert", "domain/diff", "domain/guestagent", "domain/internal/xmlspec", "domain/migrate", "domain/status", "domain/transport", "handoff", "internal/vmistatus"},
 
-	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/retold": {},
+	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/optional": {}, "internal/failuretext": {},
 	"expectations/expectationsctrl": {"expectations", "internal/measure"},
 	"template/templatectrl":         {"internal/volumeclaim", "template/render"},
 	"vmi/vmictrl": {
-		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/retold",
+		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/optional", "internal/readonly", "internal/failuretext",
 		"internal/tracecontext", "internal/vmipatch", "template", "template/render", "template/templatectrl", "vmi", "vmi/diagnose",
 	},
 	"vm/vmctrl": {
-		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/retold", "template/templatectrl", "vm", "vm/instancetype",
+		"expectations", "expectations/expectationsctrl", "internal/backlog", "internal/optional", "internal/readonly", "internal/failuretext", "template/templatectrl", "vm", "vm/instancetype",
 	},
 	"migration/migrationctrl": {
 		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
-		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
+		"internal/failuretext", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/explain", "migration/migrationsim",
 		"migration/placement", "migration/policy", "migration/queue", "template", "template/render", "template/templatectrl",
 	},
 	"domain/domainctrl": {
@@ -133,7 +132,7 @@ var pure = map[string][]string{
 	"vm": {"kubevirt.io/containerized-data-importer-api"}, "vm/liveupdate": {}, "vm/restart": {}, "vm/admit": {"kubevirt.io/containerized-data-importer-api"},
 	"vm/instancetype": {"kubevirt.io/containerized-data-importer-api"}, "vmi/diagnose": {}, "migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/explain": {},
 	"migration/migrationsim": {},
-	"migration/placement":    {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
+	"migration/placement":    {"k8s.io/component-helpers"}, "internal/launcherpod": {},
 	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
 	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},
 	"domain/plan": {"libvirt.org/go/libvirtxml"}, "domain/internal/xmlspec": {"libvirt.org/go/libvirtxml"}, "domain/internal/relay": {},

@@ -97,6 +97,74 @@ func TestTypes_MethodsWithinBudget(t *testing.T) {
 	}
 }
 
+// A larger package is several: a reader has to know all of it to change a part. Generated code does not count.
+func TestPackages_WithinBudget(t *testing.T) {
+	const maxNames, maxLines = 100, 6000
+	names, lines := map[string]int{}, map[string]int{}
+	for _, name := range files(t) {
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata/") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		folder := filepath.Dir(name)
+		lines[folder] += strings.Count(string(text), "\n")
+		for _, decl := range file.Decls {
+			names[folder] += exportedNames(decl)
+		}
+	}
+	for folder, n := range names {
+		if n > maxNames {
+			t.Errorf("%s exports %d names, want at most %d", folder, n, maxNames)
+		}
+	}
+	for folder, n := range lines {
+		if n > maxLines {
+			t.Errorf("%s has %d lines, want at most %d", folder, n, maxLines)
+		}
+	}
+}
+
+// exportedNames counts the exported names that a declaration adds to its package.
+func exportedNames(d ast.Decl) int {
+	count := 0
+	note := func(id *ast.Ident) {
+		if id.IsExported() {
+			count++
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			note(d.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				note(s.Name)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					note(id)
+				}
+			}
+		}
+	}
+	return count
+}
+
 // receiver returns the name of the type of a method.
 func receiver(t ast.Expr) string {
 	switch t := t.(type) {

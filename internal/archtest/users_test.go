@@ -14,12 +14,6 @@ import (
 	"testing"
 )
 
-// forReaders are exported names without a user, each with the reason why it is exported.
-var forReaders = map[string]string{
-	"vm/instancetype.Outdated":           "for a controller of VirtualMachines, which is not there yet",
-	"vm/instancetype.ReasonFailedCreate": "for the events of the same controller",
-}
-
 // foreign are methods of interfaces of other modules, which their callers name.
 var foreign = []string{
 	"Error", "Unwrap", "Is", "String", "MarshalJSON", "UnmarshalJSON", // errors, fmt, encoding
@@ -63,23 +57,11 @@ func TestExportedNames_HaveUsers(t *testing.T) {
 			h.add(t, name)
 		}
 	}
-	found := map[string]bool{}
 	for _, folder := range slices.Sorted(maps.Keys(h.names)) {
 		for _, e := range h.names[folder] {
-			full := folder + "." + e.name
-			found[full] = true
-			_, excused := forReaders[full]
-			switch used := h.used(folder, e); {
-			case !used && !excused:
-				t.Errorf("%s has no user outside its package: unexport it, or show in an Example what it is for", full)
-			case used && excused:
-				t.Errorf("%s has a user: take it out of forReaders", full)
+			if !h.used(folder, e) {
+				t.Errorf("%s.%s has no user outside its package: unexport it, or show in an Example what it is for", folder, e.name)
 			}
-		}
-	}
-	for name := range forReaders {
-		if !found[name] {
-			t.Errorf("forReaders has %s, which is not there", name)
 		}
 	}
 }

@@ -25,16 +25,21 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\b(an?|the|its|their|each|every|this|that|no|any|of|after|before|during)\s+hand\s+overs?\b`), `"handoff"`},
 	{regexp.MustCompile(`(?i)\bnot\s+to\s+be\s+had\b`), `"is not supported" or "is not available"`},
 	{regexp.MustCompile(`(?i)\b(nobody|somebody|anybody)\b`), `who is meant, such as "no client", "another controller" or "any node"`},
+	{regexp.MustCompile(`(?i)\bplugged\s+(in|out)\b`), `"hotplugged", "attached" or "unplugged"`},
+	{regexp.MustCompile(`(?i)\bsilent\s+(agent|controller|holder|hypervisor|launcher|node|source|target)s?\b`), `"unresponsive"`},
+	{regexp.MustCompile(`(?i)\bguests?'s?\s+(launcher\s+)?Pods?\b`), `"launcher Pod"`},
+	{regexp.MustCompile(`(?i)\bnode\s+half\b`), `"node agent"`},
+	{regexp.MustCompile(`(?i)\b(move|moves|moved|moving)\s+(the|its|their|all)\s+(domain|guest|VMI)s?\b`), `"migrate"`},
 }
 
 // exempt are phrases that name something: events of KubeVirt and exported names.
 var exempt = []string{
 	"SuccessfulHandOver",
 	"Hints.Tell",
-	"Tell sends an event",   // its comment
-	"call its Tell",         // domaintest, of the same
-	"Tell returns the text", // the comment of a method of package retold
-	"responsible: nobody",   // in the table of package handoff
+	"Tell sends an event",           // its comment
+	"call its Tell",                 // domaintest, of the same
+	"responsible: nobody",           // in the table of package handoff
+	"nobody: nothing is waited for", // the same, printed
 }
 
 // generated is the mark of generated files.
@@ -67,6 +72,28 @@ func TestWords_CommentsAndDocuments(t *testing.T) {
 	}
 }
 
+// Messages, events and log lines are string literals with a space; other literals are keys and names.
+func TestWords_Messages(t *testing.T) {
+	for _, name := range files(t) {
+		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata/") {
+			continue
+		}
+		source, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if generated.Match(source) {
+			continue
+		}
+		for _, f := range wording(messages(source)) {
+			t.Errorf("%s:%d: %q: write %s", name, f.line, f.found, f.write)
+		}
+	}
+}
+
 func TestWording_Rules(t *testing.T) {
 	for text, want := range map[string]int{
 		"// f tells whether it is so.":                   1,
@@ -83,6 +110,10 @@ func TestWording_Rules(t *testing.T) {
 		if got := wording([]byte(text)); len(got) != want {
 			t.Errorf("%q has %v, want %d", text, got, want)
 		}
+	}
+	const literals = "package p\n\nvar x = \"told\" // told\nvar y = \"it was told so\"\nvar z = `he told me`\n"
+	if got := wording(messages([]byte(literals))); len(got) != 1 || got[0].line != 4 {
+		t.Errorf("found %v, want the literal in line 4", got)
 	}
 	const source = "package p\n\nconst told = \"tell\" // a\n\n/* he\ntold */\nvar x int\n"
 	if got := wording(comments([]byte(source))); len(got) != 1 || got[0].line != 6 {
@@ -118,6 +149,19 @@ func wording(text []byte) []finding {
 
 // comments returns a Go source with everything but its comments and line breaks blanked.
 func comments(source []byte) []byte {
+	return tokens(source, func(tok token.Token, _ string) bool { return tok == token.COMMENT })
+}
+
+// messages returns a Go source with everything but its string literals that have a space, and line breaks, blanked. Raw literals are not
+// messages, but code in other languages.
+func messages(source []byte) []byte {
+	return tokens(source, func(tok token.Token, text string) bool {
+		return tok == token.STRING && strings.HasPrefix(text, `"`) && strings.Contains(text, " ")
+	})
+}
+
+// tokens returns a Go source with everything but the tokens to keep and line breaks blanked.
+func tokens(source []byte, keep func(token.Token, string) bool) []byte {
 	kept := bytes.Repeat([]byte(" "), len(source))
 	for i, b := range source {
 		if b == '\n' {
@@ -133,7 +177,7 @@ func comments(source []byte) []byte {
 		if tok == token.EOF {
 			return kept
 		}
-		if tok == token.COMMENT {
+		if keep(tok, text) {
 			copy(kept[file.Offset(pos):], text)
 		}
 	}

@@ -114,10 +114,10 @@ func (b *Backlog) Done(key types.NamespacedName) {
 	delete(b.since, key)
 }
 
-// Outdone reports whether so many objects wait, not counting those with deferred writes only, that all workers have
+// Saturated reports whether so many objects wait, not counting those with deferred writes only, that all workers have
 // other work, here or beside, and the write has not been deferred for Patience yet. It also returns since when it has
 // been deferred.
-func (b *Backlog) Outdone(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
+func (b *Backlog) Saturated(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
 	busy := b.beside != nil && b.beside() // it may ask for Busy of this one, so the lock is not held
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,7 +30,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
-func TestOutdone(t *testing.T) {
+func TestSaturated(t *testing.T) {
 	const workers = 4
 	for name, test := range map[string]struct {
 		waiting int
@@ -49,14 +49,14 @@ func TestOutdone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b backlog.Backlog
-			if _, yes := b.Outdone(key("own"), workers, epoch); yes {
+			if _, yes := b.Saturated(key("own"), workers, epoch); yes {
 				t.Error("a controller that has not started is outdone")
 			}
 			b.Use(&long{waiting: test.waiting})
 			for k, before := range test.put {
 				b.Put(key(k), epoch.Add(-before))
 			}
-			since, yes := b.Outdone(key("own"), workers, epoch)
+			since, yes := b.Saturated(key("own"), workers, epoch)
 			if yes != test.yes || !since.Equal(epoch.Add(-test.since)) {
 				t.Errorf("outdone %v since %s, want %v since %s before", yes, since, test.yes, test.since)
 			}
@@ -75,23 +75,23 @@ func TestBacklog_Beside(t *testing.T) {
 	}
 	machines.Use(&long{waiting: 5})
 	guests.Use(&long{waiting: 0})
-	if _, yes := guests.Outdone(key("own"), workers, epoch); !yes {
+	if _, yes := guests.Saturated(key("own"), workers, epoch); !yes {
 		t.Error("others wait beside, and nothing is deferred")
 	}
 	machines.Put(key("a"), epoch)
-	if _, yes := guests.Outdone(key("own"), workers, epoch); yes {
+	if _, yes := guests.Saturated(key("own"), workers, epoch); yes {
 		t.Error("those beside are deferred themselves, and are waited for")
 	}
 	machines.Done(key("a"))
 	guests.Put(key("own"), epoch.Add(-backlog.Patience))
-	if _, yes := guests.Outdone(key("own"), workers, epoch); yes {
+	if _, yes := guests.Saturated(key("own"), workers, epoch); yes {
 		t.Error("those beside delay a write for ever")
 	}
 	var both sync.WaitGroup
 	for _, b := range []*backlog.Backlog{&machines, &guests} {
 		both.Go(func() {
 			for range 1000 {
-				b.Outdone(key("own"), workers, epoch)
+				b.Saturated(key("own"), workers, epoch)
 			}
 		})
 	}
@@ -105,7 +105,7 @@ func TestBacklog_Done(t *testing.T) {
 	b.Put(key("own"), epoch.Add(-backlog.Patience))
 	b.Done(key("a"))
 	b.Done(key("own"))
-	if since, yes := b.Outdone(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
+	if since, yes := b.Saturated(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
 		t.Errorf("outdone %v since %s, want it to be from now on", yes, since)
 	}
 }

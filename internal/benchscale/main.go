@@ -74,7 +74,7 @@ func parse(args []string) (o options, err error) {
 	fs.StringVar(&o.output, "o", "text", "`format` of the report: text or json")
 	fs.StringVar(&o.profiles, "profiles", "", "`folder` for profiles of the controller; empty takes none")
 	fs.StringVar(&o.daemon, "daemon", "", "`path` of refdaemon; empty is the one in the folder of programs")
-	fs.BoolVar(&o.floor, "floor", false, "measure first, on a cluster of its own, how fast -n guests could be by somebody who decides nothing")
+	fs.BoolVar(&o.floor, "floor", false, "measure first, on a cluster of its own, how fast -n guests could be by a client that decides nothing")
 	fs.BoolVar(&o.check, "check", false, "fail if a figure is above its limit")
 	fs.BoolVar(&o.keep, "keep", false, "leave the logs behind, with the bodies of what was written in audit.log, which costs the API server time")
 	fs.BoolVar(&o.verbose, "v", false, "log each step")

@@ -232,7 +232,7 @@ func (s *story) single(ctx context.Context, when string) error {
 	return s.log.promise(err == nil, "exactly one launcher Pod %s, where the guest is%s", when, because(err))
 }
 
-// pods lists the guest's launcher Pods that have not ended.
+// pods lists the VMI's launcher Pods that have not ended.
 func (s *story) pods(ctx context.Context) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := s.cluster.Client.List(ctx, &list, client.InNamespace(guestKey.Namespace), client.HasLabels{v1.CreatedByLabel})

@@ -181,7 +181,7 @@ var aSecond = int64(1)
 // input makes what package domain asks for.
 func (s sight) input() plan.Snapshot {
 	out := plan.Snapshot{
-		Node: s.node.String(), MoveActive: s.active, Moving: s.moving,
+		Node: s.node.String(), MigrationActive: s.active, Migrating: s.moving,
 		Migrations: &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &aSecond, ProgressTimeout: &aSecond},
 	}
 	if s.g != nil {
@@ -190,12 +190,12 @@ func (s sight) input() plan.Snapshot {
 	}
 	switch s.ended {
 	case justNow:
-		out.MoveEnded = clockAt(s.now)
+		out.MigrationEnded = clockAt(s.now)
 	case before:
-		out.MoveEnded = clockAt(s.now - 1)
+		out.MigrationEnded = clockAt(s.now - 1)
 	}
 	if s.failed {
-		out.MoveFailure = "the hypervisor has failed to move the guest"
+		out.MigrationFailure = "the hypervisor has failed to move the guest"
 	}
 	if s.domain != noDomain {
 		at := statuses[s.domain]
@@ -218,7 +218,7 @@ func (m agents) look(s sight) sighted {
 		}
 		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == handoff.RoleNone || plan.Role == "", listens: listens}
 		for _, t := range plan.Actions {
-			out.touches = out.touches || t.TouchesGuest()
+			out.touches = out.touches || t.TouchesDomain()
 			if did := s.task(t, plan.VMI); did.verb != noTask {
 				out.tasks = append(out.tasks, did)
 			}
@@ -249,7 +249,7 @@ func binding(was, want *v1.VirtualMachineInstance) bool {
 
 // task is what a task of a plan is to the model's hypervisor.
 func (s sight) task(t effects.Action, vmi *v1.VirtualMachineInstance) task {
-	out := task{touches: t.TouchesGuest(), command: t.Command}
+	out := task{touches: t.TouchesDomain(), command: t.Command}
 	switch t.Verb {
 	case effects.Migrate:
 		out.verb, out.held, out.to = taskMigrate, t.Request.Paused, placeOf(vmi.Labels[v1.MigrationTargetNodeNameLabel])

@@ -226,7 +226,7 @@ func podsOf(objects *[slotCount]*object) podKeys {
 	return out
 }
 
-// pods are the guest's Pods as clients read them, and others those of earlier guests of its name.
+// pods are the VMI's Pods as clients read them, and others those of earlier VMIs of its name.
 func (k *podKeys) pods(of *v1.VirtualMachineInstance) (own, others []*corev1.Pod) {
 	for s := range slotCount {
 		switch p := k[s].pod(s); {

@@ -50,7 +50,7 @@ var errFailed = errors.New("it failed")
 
 // snapshot makes what package migration asks for, as package migrationctrl gathers it.
 func (k moveKey) snapshot() migration.Snapshot {
-	s := migration.Snapshot{Migration: k.me.migration(), Config: moveConfig, Now: clockAt(k.now)}
+	s := migration.Snapshot{Migration: k.me.migration(), Config: moveConfig}
 	if k.other.movement != nil {
 		s.Others = append(s.Others, k.other.migration())
 	}
@@ -58,10 +58,10 @@ func (k moveKey) snapshot() migration.Snapshot {
 		s.Pending = "a write"
 	}
 	if k.fault != "" {
-		s.Failures = map[migration.ActionKind]error{migration.ActionKind(k.fault): errFailed}
+		s.Failures = map[migration.Verb]error{migration.Verb(k.fault): errFailed}
 	}
 	if k.g != nil {
-		s.VMI = migration.GuestOf(s.Migration, k.g.instance(k.uid, k.deleting))
+		s.VMI = migration.VMIOf(s.Migration, k.g.instance(k.uid, k.deleting))
 	}
 	if s.VMI == nil {
 		return s
@@ -70,7 +70,7 @@ func (k moveKey) snapshot() migration.Snapshot {
 	s.TargetPod, s.Targets = migration.TargetPod(s.Launchers, s.Migration.UID), migration.TargetOwners(s.Launchers, s.Migration.UID)
 	s.SourcePod = sourcePod(s)
 	s.Resolution, _ = policy.Resolve(policy.Match{}, s.Config.Cluster)
-	if _, wanted := s.Claim(); wanted && !k.unseen {
+	if _, wanted := s.Claim(clockAt(k.now)); wanted && !k.unseen {
 		s.Slot = queue.Verdict{Asked: true, Held: true, Inbound: true} // there is room for two
 	}
 	return s
@@ -98,7 +98,7 @@ func (m controllers) planMove(k moveKey) movePlan {
 	return m.known.moves.of(k, func() movePlan {
 		s := k.snapshot()
 		plan := migration.Decide(s, clockAt(k.now))
-		out := movePlan{waits: !plan.Deadline.IsZero() || !plan.Wake.IsZero()}
+		out := movePlan{waits: !plan.Deadline.IsZero() || !plan.RequeueAt.IsZero()}
 		for i := range plan.Actions {
 			out.acts = append(out.acts, m.actOf(k, &s, &plan.Actions[i]))
 		}
@@ -121,14 +121,14 @@ func (m controllers) planMove(k moveKey) movePlan {
 
 // actOf is what an action writes.
 func (m controllers) actOf(k moveKey, s *migration.Snapshot, a *migration.Action) act {
-	out := act{fault: string(a.Kind)}
-	switch a.Kind {
+	out := act{fault: string(a.Verb)}
+	switch a.Verb {
 	case migration.Adopt:
 		next := s.Migration.DeepCopy()
 		next.Finalizers = append(next.Finalizers, kubevirt.VirtualMachineInstanceMigrationFinalizer)
 		v1.SetMetaDataLabel(&next.ObjectMeta, kubevirt.MigrationSelectorLabel, next.Spec.VMIName)
 		if s.VMI != nil {
-			v1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(s.VMI.UID))
+			v1.SetMetaDataAnnotation(&next.ObjectMeta, migration.VMIUID, string(s.VMI.UID))
 		}
 		out.verb, out.slot, out.uid, out.move = update, k.slot, 1, m.known.movement(next)
 	case migration.CreateTarget:
@@ -148,7 +148,7 @@ func (m controllers) actOf(k moveKey, s *migration.Snapshot, a *migration.Action
 	case migration.Collect:
 		out.verb, out.slot, out.uid, out.untold = remove, slotOf(a.Name), 1, true
 	default:
-		cannot("action %s is not modelled", a.Kind)
+		cannot("action %s is not modelled", a.Verb)
 	}
 	return out
 }

@@ -86,7 +86,7 @@ const acceptWithin = 2 * tick
 
 // snapshot makes what package vmi asks for.
 func (k vmiKey) snapshot() vmi.Snapshot {
-	s := vmi.Snapshot{VMI: k.g.instance(k.uid, k.deleting), Config: vmi.Config{AcceptWithin: acceptWithin, PodHoldsGuest: true}}
+	s := vmi.Snapshot{VMI: k.g.instance(k.uid, k.deleting), Config: vmi.Config{AcceptWithin: acceptWithin, PodHoldsDomain: true}}
 	s.VMExists = k.owned
 	s.Pods, s.Earlier = k.pods.pods(s.VMI)
 	if len(s.Pods) > 0 {
@@ -98,7 +98,7 @@ func (k vmiKey) snapshot() vmi.Snapshot {
 		}
 	}
 	if k.unseen {
-		s.Unseen = []string{"a write"}
+		s.Pending = []string{"a write"}
 	}
 	if k.fault != "" {
 		s.Failure = &vmi.Failure{Reason: k.fault, Message: "it failed"}

@@ -256,7 +256,7 @@ func (w *world) forgotten(s slot, uid uint8) bool {
 	return true
 }
 
-// bind chooses a node: for the guest's Pod the first that is there, for a target
+// bind chooses a node: for the launcher Pod the first that is there, for a target
 // the one the guest is not on.
 func (e *enabler) bind(o *object) {
 	w := e.w

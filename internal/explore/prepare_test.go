@@ -40,7 +40,7 @@ func (s sight) prepare(in *plan.Snapshot) (listens bool) {
 			in.PrepareError = errNotPrepared
 		case fails:
 		case t.Verb == effects.Listen:
-			in.Listening, listens = listening, true
+			in.TargetEndpoint, listens = listening, true
 		case s.domain == noDomain || s.domain == ended:
 			in.Desired = definition(!s.holding)
 		}

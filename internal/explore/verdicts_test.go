@@ -144,7 +144,7 @@ func (w *world) underWay() bool {
 }
 
 // canGoOn reports whether a controller or an agent that knew everything would act, or
-// whether word of a silent node is awaited.
+// whether word of an unresponsive node is awaited.
 func (m rules) canGoOn(w *world, v *object) bool {
 	if m.controllersGoOn(w) {
 		return true

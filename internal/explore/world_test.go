@@ -73,7 +73,7 @@ type proc struct {
 	notes [len(owners)][]note
 	doing doing
 	// moving says that an agent carries out a migration, or looks after one; ended
-	// is when the last one was over, and failed that it did not move the guest.
+	// is when the last one was over, and failed that it did not migrate the domain.
 	moving bool
 	ended  recency
 	failed bool
@@ -159,7 +159,7 @@ var domainNames = [...]string{"none", "running", "incoming", "paused", "ended", 
 // over reports whether the guest ran here and has ended.
 func (d domainState) over() bool { return d == ended || d == left }
 
-// jobPhase is how far the hypervisor at the source is in moving the guest.
+// jobPhase is how far the hypervisor at the source is in migrating the domain.
 type jobPhase uint8
 
 const (

@@ -71,8 +71,8 @@ var controllers = []Plant{
 	},
 	{
 		Name: "the state is read before the progress of a migration", File: "domain/domainctrl/gather.go", Package: "domain/domainctrl", Run: "^TestGather_MigrationEndsMeanwhile$",
-		Old: "\tif err = r.connect(ctx, w, &s); err == nil {\n\t\ts.Progress, err = r.progress(ctx, name)\n\t}\n\tif err == nil {\n\t\ts.MoveActive = s.Progress != nil\n\t\ts.State, err = r.inspect(ctx, name)\n\t}",
-		New: "\tif err = r.connect(ctx, w, &s); err == nil {\n\t\ts.State, err = r.inspect(ctx, name)\n\t}\n\tif err == nil {\n\t\ts.Progress, err = r.progress(ctx, name)\n\t\ts.MoveActive = s.Progress != nil\n\t}",
+		Old: "\tif err = r.connect(ctx, w, &s); err == nil {\n\t\ts.Progress, err = r.progress(ctx, name)\n\t}\n\tif err == nil {\n\t\ts.MigrationActive = s.Progress != nil\n\t\ts.State, err = r.inspect(ctx, name)\n\t}",
+		New: "\tif err = r.connect(ctx, w, &s); err == nil {\n\t\ts.State, err = r.inspect(ctx, name)\n\t}\n\tif err == nil {\n\t\ts.Progress, err = r.progress(ctx, name)\n\t\ts.MigrationActive = s.Progress != nil\n\t}",
 	},
 	{
 		Name: "a launcher that does not answer counts as one that is gone", File: "domain/domainctrl/gather.go", Package: "domain/domainctrl", Run: "^TestDomainGone",

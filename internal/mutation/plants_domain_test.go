@@ -42,7 +42,7 @@ var nodes = []Plant{
 	},
 	{
 		Name: "stopped for the switch and resumed during it", File: "domain/plan/decide_pause.go", Package: "domain/plan", Run: "^TestDecide_PausedForSwitch$",
-		Old: "d.State.Reason == domain.ReasonMigration &&\n\t\t!d.Moving && !d.MoveActive && !d.meta.Paused", New: "d.State.Reason == domain.ReasonMigration &&\n\t\t!d.meta.Paused",
+		Old: "d.State.Reason == domain.ReasonMigration &&\n\t\t!d.Migrating && !d.MigrationActive && !d.meta.Paused", New: "d.State.Reason == domain.ReasonMigration &&\n\t\t!d.meta.Paused",
 	},
 	{
 		Name: "the source runs on while the target is to answer", File: "domain/plan/decide_source.go", Package: "domain/plan", Run: "^TestDecide_StalledHolderWaits$",
@@ -71,7 +71,7 @@ var nodes = []Plant{
 	},
 	{
 		Name: "the target takes over before it has arrived", File: "domain/plan/decide_target.go", Package: "domain/plan", Run: "^TestDecide_TargetAwaitsSwitch$",
-		Old: "if d.State == nil || d.MoveActive {\n\t\treturn false", New: "if d.State == nil {\n\t\treturn false",
+		Old: "if d.State == nil || d.MigrationActive {\n\t\treturn false", New: "if d.State == nil {\n\t\treturn false",
 	},
 	{
 		Name: "a node prepares what only its own object says is its", File: "domain/plan/prepare.go", Package: "domain/plan", Run: "^TestPreparations_ForgedOwnership$",
@@ -83,7 +83,7 @@ var nodes = []Plant{
 	},
 	{
 		Name: "a target is ready although it cannot listen", File: "domain/plan/prepare.go", Package: "internal/explore", Run: "^TestSmall$/^move,_unprepared$",
-		Old: "transport.PassageOf(s.VMI, s.Node), Needed: asked,", New: "transport.PassageOf(s.VMI, s.Node), Needed: !target,",
+		Old: "transport.TunnelOf(s.VMI, s.Node), Needed: asked,", New: "transport.TunnelOf(s.VMI, s.Node), Needed: !target,",
 	},
 	{
 		Name: "some tasks need no word from the API server", File: "domain/action/action.go", Package: "domain/plan", Run: "^TestDecide_StartsOnce$",

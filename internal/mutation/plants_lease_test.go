@@ -21,12 +21,12 @@ var leases = []Plant{
 	},
 	{
 		Name: "revert after a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
-		Old: "sender: fromHolder, epoch: true,\n\t\twhen: notStalled, change: moveEnds(ResultReverted)},",
-		New: "sender: fromHolder, epoch: true,\n\t\tchange: moveEnds(ResultReverted)},",
+		Old: "sender: fromHolder, epoch: true,\n\t\twhen: notStalled, change: migrationEnds(ResultReverted)},",
+		New: "sender: fromHolder, epoch: true,\n\t\tchange: migrationEnds(ResultReverted)},",
 	},
 	{
 		Name: "decline without a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
-		Old: "when: stalled, change: moveEnds(ResultReverted)},", New: "change: moveEnds(ResultReverted)},",
+		Old: "when: stalled, change: migrationEnds(ResultReverted)},", New: "change: migrationEnds(ResultReverted)},",
 	},
 	{
 		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestDiagram_MatchesTable$",
@@ -43,7 +43,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "holder suspected after it has stalled", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Invariants$",
-		Old: "case l.Stalled:\n\t\treturn \"the holder does not run the guest; the target's word is awaited\"\n", New: "",
+		Old: "case l.Stalled:\n\t\treturn \"the holder does not run the VMI; the answer of the target is awaited\"\n", New: "",
 	},
 	{
 		Name: "a silence shorter than the fence allows", File: "handoff/table.go", Package: "handoff", Run: "^TestSuspect_MinimumWait$",

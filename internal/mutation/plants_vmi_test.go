@@ -6,7 +6,7 @@ package mutation
 var guests = []Plant{
 	{
 		Name: "no Pod in the cache is proof that there is none", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestNeedsProof_AbsentPod$",
-		Old: "return len(s.Unseen) == 0 && s.Launcher() == nil", New: "return false",
+		Old: "return len(s.Pending) == 0 && s.Launcher() == nil", New: "return false",
 	},
 	{
 		Name: "finalizer goes before the Pods", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestDecide$",
@@ -31,7 +31,7 @@ var guests = []Plant{
 	},
 	{
 		Name: "acts while own writes are unseen", File: "vmi/decide.go", Package: "vmi", Run: "^TestDecide$",
-		Old: "case len(d.Unseen) > 0:\n", New: "case len(d.Unseen) > 99:\n",
+		Old: "case len(d.Pending) > 0:\n", New: "case len(d.Unseen) > 99:\n",
 	},
 	{
 		Name: "the Pod of a guest that may run is hurried", File: "vmi/cleanup.go", Package: "vmi", Run: "^TestDecide$",

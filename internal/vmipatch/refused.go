@@ -25,9 +25,14 @@ func Refused(err error) bool {
 		nameless(s.Details) && !strings.HasPrefix(s.Message, "admission webhook ")
 }
 
-// Outrun reports whether an error means that a write was rejected because another write came
+// LostRace reports whether an error means that a write was rejected because another write came
 // first: by its resourceVersion, or by a test of a JSON Patch.
-func Outrun(err error) bool { return apierrors.IsConflict(err) || Refused(err) }
+func LostRace(err error) bool { return apierrors.IsConflict(err) || Refused(err) }
+
+// QuotaExceeded reports whether the API server rejected an object because of a ResourceQuota, which its text alone says.
+func QuotaExceeded(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
 
 // nameless reports whether the details name no object. A patch is rejected before a patched
 // object exists. A webhook may omit the details, too; the API server then prefixes the message

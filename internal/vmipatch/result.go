@@ -9,7 +9,7 @@ func Result(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case Outrun(err):
+	case LostRace(err):
 		return "conflict"
 	case apierrors.IsTooManyRequests(err):
 		return "throttled"

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // Reasons why a VMI is, or is not, migrated without a user's request.
@@ -64,7 +64,7 @@ const (
 
 // Guest is what is known of a VMI that may be migrated without a user's request. Objects are read
 // only.
-type Guest struct {
+type Candidate struct {
 	// VMI is the VMI. Required.
 	VMI *v1.VirtualMachineInstance
 	// Migrations are all migrations of the VMI, finished ones too.
@@ -73,14 +73,14 @@ type Guest struct {
 	Pods []*corev1.Pod
 	// Unsettled says which own writes about the VMI the cache has not shown yet; empty when it shows
 	// all of them.
-	Unsettled string
+	Pending string
 }
 
 // Standing is the decision about one VMI and its reason, also if nothing is done.
 type Standing struct {
 	// Guest is the input about a VMI that may be migrated without a user's request. Its objects are
 	// read only.
-	Guest *v1.VirtualMachineInstance
+	VMI *v1.VirtualMachineInstance
 	// Verb is what to do; empty for nothing.
 	Verb Verb
 	// Reason and Message say why.
@@ -108,8 +108,8 @@ func Soonest(all []Standing) time.Time {
 }
 
 // leave returns a standing in which nothing is done.
-func (g Guest) leave(r migration.Reason, message string) *Standing {
-	return &Standing{Guest: g.VMI, Reason: r, Message: message}
+func (g Candidate) leave(r migration.Reason, message string) *Standing {
+	return &Standing{VMI: g.VMI, Reason: r, Message: message}
 }
 
 // until sets the moment at which time alone changes the answer.
@@ -119,7 +119,7 @@ func (s *Standing) until(at time.Time) *Standing {
 }
 
 // unfinished returns the VMI's oldest unfinished migration, or nil.
-func (g Guest) unfinished() *v1.VirtualMachineInstanceMigration {
+func (g Candidate) unfinished() *v1.VirtualMachineInstanceMigration {
 	var open []*v1.VirtualMachineInstanceMigration
 	for _, m := range g.Migrations {
 		if !m.IsFinal() {
@@ -133,7 +133,7 @@ func (g Guest) unfinished() *v1.VirtualMachineInstanceMigration {
 }
 
 // newest returns the youngest of the VMI's migrations that match, or nil.
-func (g Guest) newest(match func(*v1.VirtualMachineInstanceMigration) bool) *v1.VirtualMachineInstanceMigration {
+func (g Candidate) newest(match func(*v1.VirtualMachineInstanceMigration) bool) *v1.VirtualMachineInstanceMigration {
 	var found *v1.VirtualMachineInstanceMigration
 	for _, m := range g.Migrations {
 		if match(m) && (found == nil || migration.CompareCreated(found, m) < 0) {
@@ -183,7 +183,7 @@ func withNodes(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInst
 
 // activePods returns the names of the VMI's launcher Pods that have not ended. A Pod that is being
 // deleted on another node than the VMI's does not count: if that node is lost, the Pod stays.
-func (g Guest) activePods() []string {
+func (g Candidate) activePods() []string {
 	var names []string
 	for _, p := range g.Pods {
 		if p.Labels[v1.AppLabel] == launcherpod.LauncherApp && metav1.IsControlledBy(p, g.VMI) && !launcherpod.Terminal(p) &&
@@ -199,6 +199,6 @@ func (g Guest) activePods() []string {
 func priority(p v1.MigrationPriority) *v1.MigrationPriority { return &p }
 
 // byGuest orders VMIs by namespace and name.
-func byGuest(a, b *v1.VirtualMachineInstance) int {
+func byVMI(a, b *v1.VirtualMachineInstance) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

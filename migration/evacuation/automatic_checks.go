@@ -16,15 +16,15 @@ import (
 var static = map[migration.Reason]bool{migration.ReasonNotMigratable: true, migration.ReasonUnsupported: true, migration.ReasonRender: true, migration.ReasonNoNode: true}
 
 // unsettled holds a VMI back while the cache does not show this controller's writes about it.
-func (g Guest) unsettled() *Standing {
-	if g.Unsettled == "" {
+func (g Candidate) unsettled() *Standing {
+	if g.Pending == "" {
 		return nil
 	}
-	return g.leave(reasonCacheBehind, "waiting for the cache to observe this controller's write: "+g.Unsettled)
+	return g.leave(reasonCacheBehind, "waiting for the cache to observe this controller's write: "+g.Pending)
 }
 
 // ended holds back VMIs that have ended or are being deleted.
-func (g Guest) ended() *Standing {
+func (g Candidate) ended() *Standing {
 	switch vmi := g.VMI; {
 	case vmi.IsFinal():
 		return g.leave(migration.ReasonGuestFinal, fmt.Sprintf("the VMI is in phase %s", vmi.Status.Phase))
@@ -35,7 +35,7 @@ func (g Guest) ended() *Standing {
 }
 
 // busy holds back VMIs that are being migrated, or will be.
-func (g Guest) busy() *Standing {
+func (g Candidate) busy() *Standing {
 	if m := g.unfinished(); m != nil {
 		s := g.leave(reasonMigrationExists, fmt.Sprintf("migration %q of the VMI is not finished", m.Name))
 		s.Migration = m
@@ -48,7 +48,7 @@ func (g Guest) busy() *Standing {
 }
 
 // crowded holds back VMIs with more than one active Pod: a migration was not cleaned up yet.
-func (g Guest) crowded() *Standing {
+func (g Candidate) crowded() *Standing {
 	if names := g.activePods(); len(names) > 1 {
 		return g.leave(ReasonActivePods, "the VMI has more than one active Pod: "+strings.Join(names, ", "))
 	}
@@ -57,7 +57,7 @@ func (g Guest) crowded() *Standing {
 
 // behind holds back a VMI that is older than the end of its last migration: it still names the node
 // that it has left. Something else may have cleared its status, so this is bounded.
-func (g Guest) behind(now time.Time) *Standing {
+func (g Candidate) behind(now time.Time) *Standing {
 	last := g.newest(succeeded)
 	if last == nil || last.Status.MigrationState == nil || last.Status.MigrationState.SourceNode != g.VMI.Status.NodeName {
 		return nil
@@ -84,7 +84,7 @@ func (g Guest) behind(now time.Time) *Standing {
 // cooling holds back a VMI that an automatic migration has just migrated. after is when the request
 // for another one arose; a request after the end of the last migration is new and not held back. It
 // is zero where the request is not the VMI owner's.
-func (g Guest) cooling(c migration.Config, after, now time.Time) *Standing {
+func (g Candidate) cooling(c migration.Config, after, now time.Time) *Standing {
 	last := g.newest(func(m *v1.VirtualMachineInstanceMigration) bool { return succeeded(m) && migration.Automatic(m) })
 	if last == nil || c.Cooldown <= 0 {
 		return nil
@@ -100,7 +100,7 @@ func (g Guest) cooling(c migration.Config, after, now time.Time) *Standing {
 
 // hopeless holds back a VMI whose last automatic migration failed for a lasting reason, until
 // something changes.
-func (g Guest) hopeless(fleet string, now time.Time) *Standing {
+func (g Candidate) hopeless(fleet string, now time.Time) *Standing {
 	last := g.newest(func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() && migration.Automatic(m) })
 	if last == nil || succeeded(last) {
 		return nil

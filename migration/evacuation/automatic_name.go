@@ -43,7 +43,7 @@ func hashTexts(texts ...string) string {
 // derived from the VMI's UID and the preceding migration, so that a controller with a stale cache can
 // only create the same migration again.
 func nextName(vmi *v1.VirtualMachineInstance, migrations []*v1.VirtualMachineInstanceMigration) string {
-	g := Guest{VMI: vmi, Migrations: migrations}
+	g := Candidate{VMI: vmi, Migrations: migrations}
 	var after types.UID
 	if last := g.newest((*v1.VirtualMachineInstanceMigration).IsFinal); last != nil {
 		after = last.UID
@@ -68,7 +68,7 @@ func automaticName(vmi *v1.VirtualMachineInstance, after types.UID) string {
 }
 
 // automatic returns a migration of the VMI without a user's request.
-func (g Guest) automatic(fleet string, p v1.MigrationPriority, annotation, value string) *v1.VirtualMachineInstanceMigration {
+func (g Candidate) automatic(fleet string, p v1.MigrationPriority, annotation, value string) *v1.VirtualMachineInstanceMigration {
 	return &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.VMI.Namespace, Name: nextName(g.VMI, g.Migrations),

@@ -14,18 +14,18 @@ import (
 )
 
 func TestAutomaticNames(t *testing.T) {
-	nameOf := func(edits ...func(*Guest)) string {
+	nameOf := func(edits ...func(*Candidate)) string {
 		g := guestWith(edits...)
 		return nextName(g.VMI, g.Migrations)
 	}
 	first := nameOf()
 	for name, tc := range map[string]struct {
-		edits []func(*Guest)
+		edits []func(*Candidate)
 		same  bool
 	}{
-		"one that is not finished":  {edits: []func(*Guest){has("m", v1.MigrationPending, 0)}, same: true},
-		"one that is":               {edits: []func(*Guest){has("m", v1.MigrationFailed, 0)}},
-		"another guest of the name": {edits: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.UID = "other" })}},
+		"one that is not finished":  {edits: []func(*Candidate){has("m", v1.MigrationPending, 0)}, same: true},
+		"one that is":               {edits: []func(*Candidate){has("m", v1.MigrationFailed, 0)}},
+		"another guest of the name": {edits: []func(*Candidate){is(func(vmi *v1.VirtualMachineInstance) { vmi.UID = "other" })}},
 	} {
 		if got := nameOf(tc.edits...); (got == first) != tc.same {
 			t.Errorf("%s: %s, without: %s", name, got, first)
@@ -75,23 +75,23 @@ func TestCircumstances(t *testing.T) {
 	configured := &v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{MachineType: "odd"}}}
 	base := circumstances(guestWith().VMI, Fleet([]corev1.Node{node()}, kv))
 	for name, tc := range map[string]struct {
-		guest []func(*Guest)
+		guest []func(*Candidate)
 		nodes []corev1.Node
 		kv    *v1.KubeVirt
 		same  bool
 	}{
 		"nothing":           {nodes: []corev1.Node{node()}, same: true},
 		"a heartbeat":       {nodes: []corev1.Node{node(func(n *corev1.Node) { n.Annotations = map[string]string{"beat": "1"}; n.ResourceVersion = "2" })}, same: true},
-		"a mark":            {nodes: []corev1.Node{node()}, guest: []func(*Guest){marked(sourceNode)}, same: true},
+		"a mark":            {nodes: []corev1.Node{node()}, guest: []func(*Candidate){marked(sourceNode)}, same: true},
 		"a node":            {nodes: []corev1.Node{node(), node(func(n *corev1.Node) { n.Name = "m" })}},
 		"a label":           {nodes: []corev1.Node{node(func(n *corev1.Node) { n.Labels["a"] = "c" })}},
 		"a taint":           {nodes: []corev1.Node{node(taint(start))}},
 		"a cordon":          {nodes: []corev1.Node{node(func(n *corev1.Node) { n.Spec.Unschedulable = true })}},
 		"a configuration":   {nodes: []corev1.Node{node()}, kv: configured},
-		"the guest's word":  {nodes: []corev1.Node{node()}, guest: []func(*Guest){notMigratable}},
-		"the guest's place": {nodes: []corev1.Node{node()}, guest: []func(*Guest){runsOn("other")}},
-		"the guest's spec":  {nodes: []corev1.Node{node()}, guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.NodeSelector = map[string]string{"a": "b"} })}},
-		"a plugged volume": {nodes: []corev1.Node{node()}, guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) {
+		"the guest's word":  {nodes: []corev1.Node{node()}, guest: []func(*Candidate){notMigratable}},
+		"the guest's place": {nodes: []corev1.Node{node()}, guest: []func(*Candidate){runsOn("other")}},
+		"the guest's spec":  {nodes: []corev1.Node{node()}, guest: []func(*Candidate){is(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.NodeSelector = map[string]string{"a": "b"} })}},
+		"a plugged volume": {nodes: []corev1.Node{node()}, guest: []func(*Candidate){is(func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "v", HotplugVolume: &v1.HotplugVolumeStatus{}}}
 		})}},
 	} {

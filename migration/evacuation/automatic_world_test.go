@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -32,9 +32,9 @@ func newMigration(name string, uid types.UID) *v1.VirtualMachineInstanceMigratio
 const currentImage = "example.test/virt-launcher:2"
 
 // guestWith is a VMI that runs on the source node in one Pod of the current image and can be migrated.
-func guestWith(edits ...func(*Guest)) Guest {
+func guestWith(edits ...func(*Candidate)) Candidate {
 	strategy := v1.EvictionStrategyLiveMigrate
-	g := Guest{VMI: &v1.VirtualMachineInstance{
+	g := Candidate{VMI: &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: vmiUID, Annotations: map[string]string{}},
 		Spec:       v1.VirtualMachineInstanceSpec{EvictionStrategy: &strategy},
 		Status:     v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: sourceNode, LauncherContainerImageVersion: currentImage},
@@ -48,8 +48,8 @@ func guestWith(edits ...func(*Guest)) Guest {
 }
 
 // says gives the VMI a condition, in place of one of that type, since some time before now.
-func says(t v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, since time.Duration) func(*Guest) {
-	return func(g *Guest) {
+func says(t v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, since time.Duration) func(*Candidate) {
+	return func(g *Candidate) {
 		silent(t)(g)
 		g.VMI.Status.Conditions = append(g.VMI.Status.Conditions, v1.VirtualMachineInstanceCondition{
 			Type: t, Status: status, Reason: "Some", Message: "some reason", LastTransitionTime: metav1.NewTime(start.Add(-since)),
@@ -57,8 +57,8 @@ func says(t v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatu
 	}
 }
 
-func silent(t v1.VirtualMachineInstanceConditionType) func(*Guest) {
-	return func(g *Guest) {
+func silent(t v1.VirtualMachineInstanceConditionType) func(*Candidate) {
+	return func(g *Candidate) {
 		var kept []v1.VirtualMachineInstanceCondition
 		for _, c := range g.VMI.Status.Conditions {
 			if c.Type != t {
@@ -69,8 +69,8 @@ func silent(t v1.VirtualMachineInstanceConditionType) func(*Guest) {
 	}
 }
 
-func hasPod(name string, phase corev1.PodPhase, edits ...func(*corev1.Pod)) func(*Guest) {
-	return func(g *Guest) {
+func hasPod(name string, phase corev1.PodPhase, edits ...func(*corev1.Pod)) func(*Candidate) {
+	return func(g *Candidate) {
 		yes := true
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
@@ -95,8 +95,8 @@ func going(node string) func(*corev1.Pod) {
 }
 
 // has gives the VMI a migration of the phase it has entered some time before now.
-func has(name string, phase v1.VirtualMachineInstanceMigrationPhase, since time.Duration, edits ...func(*v1.VirtualMachineInstanceMigration)) func(*Guest) {
-	return func(g *Guest) {
+func has(name string, phase v1.VirtualMachineInstanceMigrationPhase, since time.Duration, edits ...func(*v1.VirtualMachineInstanceMigration)) func(*Candidate) {
+	return func(g *Candidate) {
 		m := newMigration(name, types.UID(name+"-uid"))
 		at := metav1.NewTime(start.Add(-since))
 		m.CreationTimestamp = metav1.NewTime(at.Add(-time.Minute))
@@ -148,8 +148,8 @@ func deleted(m *v1.VirtualMachineInstanceMigration) {
 }
 
 // state gives the VMI the migration state of a migration.
-func state(name string, edit func(*v1.VirtualMachineInstanceMigrationState)) func(*Guest) {
-	return func(g *Guest) {
+func state(name string, edit func(*v1.VirtualMachineInstanceMigrationState)) func(*Candidate) {
+	return func(g *Candidate) {
 		g.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: types.UID(name + "-uid")}
 		edit(g.VMI.Status.MigrationState)
 	}
@@ -170,24 +170,26 @@ func hasCompleted(ms *v1.VirtualMachineInstanceMigrationState) {
 	ms.EndTimestamp, ms.Completed = ms.StartTimestamp, true
 }
 
-func is(edit func(*v1.VirtualMachineInstance)) func(*Guest) { return func(g *Guest) { edit(g.VMI) } }
+func is(edit func(*v1.VirtualMachineInstance)) func(*Candidate) {
+	return func(g *Candidate) { edit(g.VMI) }
+}
 
-func strategy(s v1.EvictionStrategy) func(*Guest) {
+func strategy(s v1.EvictionStrategy) func(*Candidate) {
 	return is(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.EvictionStrategy = &s })
 }
 
-func noStrategy(g *Guest) { g.VMI.Spec.EvictionStrategy = nil }
+func noStrategy(g *Candidate) { g.VMI.Spec.EvictionStrategy = nil }
 
-func runsOn(node string) func(*Guest) {
+func runsOn(node string) func(*Candidate) {
 	return is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.NodeName = node })
 }
 
-func marked(node string) func(*Guest) {
+func marked(node string) func(*Candidate) {
 	return is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = node })
 }
 
-func byDescheduler(g *Guest) { g.VMI.Annotations[v1.EvictionSourceAnnotation] = SourceDescheduler }
+func byDescheduler(g *Candidate) { g.VMI.Annotations[v1.EvictionSourceAnnotation] = SourceDescheduler }
 
-func notMigratable(g *Guest) {
+func notMigratable(g *Candidate) {
 	says(v1.VirtualMachineInstanceIsMigratable, corev1.ConditionFalse, 0)(g)
 }

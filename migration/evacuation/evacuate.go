@@ -30,7 +30,7 @@ type Evacuation struct {
 	Draining bool
 	// Guests are the VMIs on the node, and those with an unfinished migration that was created to empty
 	// it, wherever they are.
-	Guests []Guest
+	VMIs []Candidate
 	// Strategy is the cluster's eviction strategy, for VMIs without one; nil means None.
 	Strategy *v1.EvictionStrategy
 	// Fleet is the result of [Fleet] for the cluster.
@@ -84,14 +84,14 @@ func strategyOf(vmi *v1.VirtualMachineInstance, cluster *v1.EvictionStrategy) *v
 //   - On a node with the drain taint a descheduler's mark does not lower a VMI's priority.
 //   - A VMI whose object is older than the end of its last migration is not migrated again.
 func Evacuate(e Evacuation, now time.Time) []Standing {
-	out := make([]Standing, 0, len(e.Guests))
-	for _, g := range e.Guests {
+	out := make([]Standing, 0, len(e.VMIs))
+	for _, g := range e.VMIs {
 		out = append(out, *e.standing(g, now))
 	}
 	return out
 }
 
-func (e Evacuation) standing(g Guest, now time.Time) *Standing {
+func (e Evacuation) standing(g Candidate, now time.Time) *Standing {
 	if s := firstStanding(g.unsettled, g.ended); s != nil {
 		return s
 	}
@@ -115,13 +115,13 @@ func (e Evacuation) standing(g Guest, now time.Time) *Standing {
 		why = "node " + e.Node + " is being drained"
 	}
 	return &Standing{
-		Guest: g.VMI, Verb: Create, Reason: reasonEvacuating, Message: why,
+		VMI: g.VMI, Verb: Create, Reason: reasonEvacuating, Message: why,
 		Migration: g.automatic(e.Fleet, e.priority(g), v1.EvacuationMigrationAnnotation, e.Node),
 	}
 }
 
 // unwanted returns why the VMI need not leave the node by a migration; nil if it must.
-func (e Evacuation) unwanted(g Guest) *Standing {
+func (e Evacuation) unwanted(g Candidate) *Standing {
 	vmi := g.VMI
 	switch here := vmi.Status.NodeName == e.Node; {
 	case !here:
@@ -140,7 +140,7 @@ func (e Evacuation) unwanted(g Guest) *Standing {
 }
 
 // callOff deletes the migrations that were created to empty this node and have not begun.
-func (e Evacuation) callOff(g Guest, why *Standing) *Standing {
+func (e Evacuation) callOff(g Candidate, why *Standing) *Standing {
 	for _, m := range g.Migrations {
 		if m.Annotations[v1.EvacuationMigrationAnnotation] == e.Node && !m.IsFinal() && m.DeletionTimestamp == nil && !begun(m, g.VMI) {
 			why.Verb, why.Cancel = Cancel, append(why.Cancel, m)
@@ -151,7 +151,7 @@ func (e Evacuation) callOff(g Guest, why *Standing) *Standing {
 
 // lower cancels a migration away from this node whose priority is lower than the current request's,
 // so that it is recreated; nil if there is none. One that was handed off to the nodes does not wait.
-func (e Evacuation) lower(g Guest) *Standing {
+func (e Evacuation) lower(g Candidate) *Standing {
 	m, want := g.unfinished(), e.priority(g)
 	switch {
 	case m == nil || m.DeletionTimestamp != nil || m.Annotations[v1.EvacuationMigrationAnnotation] != e.Node,
@@ -166,7 +166,7 @@ func (e Evacuation) lower(g Guest) *Standing {
 }
 
 // immovable holds back VMIs whose node does not report that they can be migrated.
-func immovable(g Guest) *Standing {
+func immovable(g Candidate) *Standing {
 	if g.VMI.IsMigratable() {
 		return nil
 	}
@@ -178,7 +178,7 @@ func immovable(g Guest) *Standing {
 }
 
 // balanced applies the cooldown to a VMI that a descheduler wants to migrate.
-func (e Evacuation) balanced(g Guest, now time.Time) *Standing {
+func (e Evacuation) balanced(g Candidate, now time.Time) *Standing {
 	if e.Draining || !descheduled(g.VMI) {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (e Evacuation) balanced(g Guest, now time.Time) *Standing {
 }
 
 // priority returns the migration's priority, which is lower for a descheduler's.
-func (e Evacuation) priority(g Guest) v1.MigrationPriority {
+func (e Evacuation) priority(g Candidate) v1.MigrationPriority {
 	if !e.Draining && descheduled(g.VMI) {
 		return v1.PrioritySystemMaintenance
 	}

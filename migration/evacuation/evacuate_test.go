@@ -12,13 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // evacuationCase is a VMI of a node that is drained, unless it says otherwise.
 type evacuationCase struct {
-	guest     []func(*Guest)
+	guest     []func(*Candidate)
 	undrained bool // the node has no drain taint
 	cluster   *v1.EvictionStrategy
 	config    func(*migration.Config)
@@ -38,187 +38,187 @@ var (
 
 var evacuationCases = map[string]evacuationCase{
 	"S14/107 a guest of a node with the drain taint": {verb: Create, reason: reasonEvacuating, says: "node source is being drained", priority: v1.PrioritySystemCritical},
-	"S14/109 not migratable":                         {guest: []func(*Guest){notMigratable}, reason: migration.ReasonNotMigratable, says: "Some: some reason"},
+	"S14/109 not migratable":                         {guest: []func(*Candidate){notMigratable}, reason: migration.ReasonNotMigratable, says: "Some: some reason"},
 	"S14/109 LiveMigratable is missing": {
-		guest: []func(*Guest){silent(v1.VirtualMachineInstanceIsMigratable)}, reason: migration.ReasonNotMigratable, says: "has not reported yet",
+		guest: []func(*Candidate){silent(v1.VirtualMachineInstanceIsMigratable)}, reason: migration.ReasonNotMigratable, says: "has not reported yet",
 	},
-	"S14/110 two active Pods": {guest: []func(*Guest){hasPod("other", corev1.PodPending)}, reason: ReasonActivePods, says: "other, pod"},
+	"S14/110 two active Pods": {guest: []func(*Candidate){hasPod("other", corev1.PodPending)}, reason: ReasonActivePods, says: "other, pod"},
 	"a Pod that cannot end where its node is lost": {
-		guest: []func(*Guest){hasPod("left", corev1.PodRunning, going("lost"))}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Candidate){hasPod("left", corev1.PodRunning, going("lost"))}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"a Pod that is ending beside the guest": {
-		guest: []func(*Guest){hasPod("other", corev1.PodRunning, going(sourceNode))}, reason: ReasonActivePods, says: "other, pod",
+		guest: []func(*Candidate){hasPod("other", corev1.PodRunning, going(sourceNode))}, reason: ReasonActivePods, says: "other, pod",
 	},
 	"S14/110 one running Pod beside others": {
-		guest: []func(*Guest){
+		guest: []func(*Candidate){
 			hasPod("done", corev1.PodSucceeded), hasPod("failed", corev1.PodFailed),
 			hasPod("foreign", corev1.PodRunning, func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" }),
 			hasPod("volumes", corev1.PodRunning, func(p *corev1.Pod) { p.Labels[v1.AppLabel] = launcherpod.AttachmentApp }),
 		},
 		verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
-	"S14/112 asked to leave another node": {guest: []func(*Guest){marked("elsewhere")}, undrained: true, reason: reasonNotAsked},
+	"S14/112 asked to leave another node": {guest: []func(*Candidate){marked("elsewhere")}, undrained: true, reason: reasonNotAsked},
 	"asked to leave this node": {
-		guest: []func(*Guest){marked(sourceNode)}, undrained: true, verb: Create, reason: reasonEvacuating, says: "requested to leave node source",
+		guest: []func(*Candidate){marked(sourceNode)}, undrained: true, verb: Create, reason: reasonEvacuating, says: "requested to leave node source",
 		priority: v1.PrioritySystemCritical,
 	},
 	"asked by a descheduler": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, undrained: true, verb: Create, reason: reasonEvacuating,
+		guest: []func(*Candidate){marked(sourceNode), byDescheduler}, undrained: true, verb: Create, reason: reasonEvacuating,
 		priority: v1.PrioritySystemMaintenance,
 	},
 	"asked by a descheduler on a node that is drained": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
+		guest: []func(*Candidate){marked(sourceNode), byDescheduler}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
-	"asked to leave while it moves":     {guest: []func(*Guest){marked(sourceNode), state("m", hasStarted)}, undrained: true, reason: migration.ReasonMoving},
-	"final":                             {guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed })}, reason: migration.ReasonGuestFinal},
-	"deleted":                           {guest: []func(*Guest){is(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: start} })}, reason: migration.ReasonGuestDeleted},
-	"no strategy":                       {guest: []func(*Guest){noStrategy}, reason: ReasonStrategyNone},
-	"strategy None against the cluster": {guest: []func(*Guest){strategy(v1.EvictionStrategyNone)}, cluster: &migrate, reason: ReasonStrategyNone},
-	"the cluster's strategy":            {guest: []func(*Guest){noStrategy}, cluster: &migrate, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
-	"strategy External":                 {guest: []func(*Guest){strategy(v1.EvictionStrategyExternal)}, reason: reasonStrategyExternal},
-	"if possible, and it is":            {guest: []func(*Guest){strategy(ifPossible)}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
-	"if possible, and it is not":        {guest: []func(*Guest){strategy(ifPossible), notMigratable}, reason: migration.ReasonNotMigratable},
+	"asked to leave while it moves":     {guest: []func(*Candidate){marked(sourceNode), state("m", hasStarted)}, undrained: true, reason: migration.ReasonMoving},
+	"final":                             {guest: []func(*Candidate){is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed })}, reason: migration.ReasonGuestFinal},
+	"deleted":                           {guest: []func(*Candidate){is(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: start} })}, reason: migration.ReasonGuestDeleted},
+	"no strategy":                       {guest: []func(*Candidate){noStrategy}, reason: ReasonStrategyNone},
+	"strategy None against the cluster": {guest: []func(*Candidate){strategy(v1.EvictionStrategyNone)}, cluster: &migrate, reason: ReasonStrategyNone},
+	"the cluster's strategy":            {guest: []func(*Candidate){noStrategy}, cluster: &migrate, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
+	"strategy External":                 {guest: []func(*Candidate){strategy(v1.EvictionStrategyExternal)}, reason: reasonStrategyExternal},
+	"if possible, and it is":            {guest: []func(*Candidate){strategy(ifPossible)}, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical},
+	"if possible, and it is not":        {guest: []func(*Candidate){strategy(ifPossible), notMigratable}, reason: migration.ReasonNotMigratable},
 	"a user's migration waits": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0)}, reason: reasonMigrationExists, says: `migration "m"`,
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0)}, reason: reasonMigrationExists, says: `migration "m"`,
 	},
-	"its evacuation is under way": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, reason: reasonMigrationExists},
+	"its evacuation is under way": {guest: []func(*Candidate){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, reason: reasonMigrationExists},
 	"its evacuation was for balance": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, verb: Cancel, reason: reasonEvacuating, cancels: []string{"m"},
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, verb: Cancel, reason: reasonEvacuating, cancels: []string{"m"},
 		says: "lower priority than system-critical",
 	},
 	"its evacuation is for balance": {
-		guest: []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, undrained: true, reason: reasonMigrationExists,
+		guest: []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, undrained: true, reason: reasonMigrationExists,
 	},
 	"its evacuation was for balance, and waits for a slot at the target": {
-		guest: []func(*Guest){has("m", v1.MigrationScheduled, 0, evacuates(sourceNode), forBalance), state("before", hasCompleted)},
+		guest: []func(*Candidate){has("m", v1.MigrationScheduled, 0, evacuates(sourceNode), forBalance), state("before", hasCompleted)},
 		verb:  Cancel, reason: reasonEvacuating, cancels: []string{"m"},
 	},
 	"its evacuation was for balance, and is with the nodes": {
-		guest:  []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode), forBalance), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
+		guest:  []func(*Candidate){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode), forBalance), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
 		reason: reasonMigrationExists,
 	},
 	"its evacuation was for balance, and is being called off": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance, deleted)}, reason: reasonMigrationExists,
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance, deleted)}, reason: reasonMigrationExists,
 	},
 	"a user's migration of a lower priority waits": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forBalance)}, reason: reasonMigrationExists,
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0, forBalance)}, reason: reasonMigrationExists,
 	},
 	"an evacuation of a lower priority of what cannot be migrated": {
-		guest: []func(*Guest){notMigratable, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, reason: reasonMigrationExists,
+		guest: []func(*Candidate){notMigratable, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, reason: reasonMigrationExists,
 	},
 	"own writes are not seen": {
-		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: reasonCacheBehind, says: "creation of m",
+		guest: []func(*Candidate){func(g *Candidate) { g.Pending = "creation of m" }}, reason: reasonCacheBehind, says: "creation of m",
 	},
 
 	// 12.14: the intent follows the node.
 	"12.14 the taint is gone, not begun": {
-		guest: []func(*Guest){has("m", v1.MigrationScheduling, 0, evacuates(sourceNode))}, undrained: true,
+		guest: []func(*Candidate){has("m", v1.MigrationScheduling, 0, evacuates(sourceNode))}, undrained: true,
 		verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the taint is gone, handed over but not begun": {
-		guest:     []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
+		guest:     []func(*Candidate){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
 		undrained: true, verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the taint is gone, begun": {
-		guest: []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", hasStarted)}, undrained: true, reason: reasonNotAsked,
+		guest: []func(*Candidate){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode)), state("m", hasStarted)}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, running": {
-		guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, undrained: true, reason: reasonNotAsked,
+		guest: []func(*Candidate){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, called off before": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), deleted)}, undrained: true, reason: reasonNotAsked,
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0, evacuates(sourceNode), deleted)}, undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the taint is gone, others' migrations stay": {
-		guest:     []func(*Guest){has("a", v1.MigrationPending, 0), has("b", v1.MigrationPending, 0, evacuates("elsewhere")), has("c", v1.MigrationFailed, 0, evacuates(sourceNode))},
+		guest:     []func(*Candidate){has("a", v1.MigrationPending, 0), has("b", v1.MigrationPending, 0, evacuates("elsewhere")), has("c", v1.MigrationFailed, 0, evacuates(sourceNode))},
 		undrained: true, reason: reasonNotAsked,
 	},
 	"12.14 the mark is cleared, and there is another": {
-		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode)), marked("elsewhere")}, undrained: true,
+		guest: []func(*Candidate){has("m", v1.MigrationPending, 0, evacuates(sourceNode)), marked("elsewhere")}, undrained: true,
 		verb: Cancel, reason: reasonNotAsked, cancels: []string{"m"},
 	},
 	"12.14 the guest is elsewhere by now": {
-		guest: []func(*Guest){runsOn(targetNode), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
+		guest: []func(*Candidate){runsOn(targetNode), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
 		verb:  Cancel, reason: reasonNotAsked, cancels: []string{"m"}, says: "not on node source",
 	},
 	"12.14 the strategy says no by now": {
-		guest: []func(*Guest){strategy(v1.EvictionStrategyNone), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
+		guest: []func(*Candidate){strategy(v1.EvictionStrategyNone), has("m", v1.MigrationPending, 0, evacuates(sourceNode))},
 		verb:  Cancel, reason: ReasonStrategyNone, cancels: []string{"m"},
 	},
 
 	// 12.27: no second migration of a VMI that has left.
 	"12.27 the guest's object is of before its move": {
-		guest:  []func(*Guest){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode))},
+		guest:  []func(*Candidate){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode))},
 		reason: reasonCacheBehind, at: behindFor - time.Second,
 	},
 	"12.27 the guest's object is of while it moved": {
-		guest:  []func(*Guest){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
+		guest:  []func(*Candidate){has("m", v1.MigrationSucceeded, time.Second, evacuates(sourceNode), moved(sourceNode, targetNode)), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
 		reason: reasonCacheBehind, at: behindFor - time.Second,
 	},
 	"12.27 the guest came back": {
-		guest: []func(*Guest){
+		guest: []func(*Candidate){
 			has("m", v1.MigrationSucceeded, 3*time.Second, evacuates(sourceNode), moved(sourceNode, targetNode)),
 			has("n", v1.MigrationSucceeded, time.Second, moved(targetNode, sourceNode)), state("n", hasCompleted),
 		},
 		verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.27 the guest's migration state is cleared for good": {
-		guest: []func(*Guest){has("m", v1.MigrationSucceeded, behindFor, moved(sourceNode, targetNode))},
+		guest: []func(*Candidate){has("m", v1.MigrationSucceeded, behindFor, moved(sourceNode, targetNode))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 
 	// The cooldown holds for balancing, not for draining.
 	"cooldown: descheduled again": {
-		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Minute, evacuates("other"), moved("other", sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Minute, evacuates("other"), moved("other", sourceNode))},
 		undrained: true, reason: ReasonCooldown, says: "2026-01-01T12:04:00Z", at: 4 * time.Minute,
 	},
 	"cooldown: over": {
-		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, 5*time.Minute, evacuates("other"), moved("other", sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, 5*time.Minute, evacuates("other"), moved("other", sourceNode))},
 		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: turned off": {
-		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
 		undrained: true, config: func(c *migration.Config) { c.Cooldown = -1 }, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: not by a user's migration": {
-		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, moved("other", sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationSucceeded, time.Second, moved("other", sourceNode))},
 		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: not by one that failed": {
-		guest:     []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationFailed, time.Second, evacuates(sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), byDescheduler, has("m", v1.MigrationFailed, time.Second, evacuates(sourceNode))},
 		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemMaintenance,
 	},
 	"cooldown: a drain does not wait": {
-		guest: []func(*Guest){byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
+		guest: []func(*Candidate){byDescheduler, has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"cooldown: nor does a person": {
-		guest:     []func(*Guest){marked(sourceNode), has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
+		guest:     []func(*Candidate){marked(sourceNode), has("m", v1.MigrationSucceeded, time.Second, evacuates("other"), moved("other", sourceNode))},
 		undrained: true, verb: Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 
 	// 12.20: what cannot work is not repeated.
 	"12.20 failed for good, and nothing has changed": {
-		guest:  []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
+		guest:  []func(*Candidate){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
 		reason: ReasonUnchanged, says: "NotSupportedYet: as it is", at: staticRetry - time.Minute,
 	},
 	"12.20 failed for good, something has changed": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, "before"))},
+		guest: []func(*Candidate){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, "before"))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 failed for good, long ago": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, staticRetry, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
+		guest: []func(*Candidate){has("m", v1.MigrationFailed, staticRetry, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 failed by chance": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonNodeReported, sameCircumstances))},
+		guest: []func(*Candidate){has("m", v1.MigrationFailed, time.Minute, evacuates(sourceNode), failedFor(migration.ReasonNodeReported, sameCircumstances))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 a user's failed": {
-		guest: []func(*Guest){has("m", v1.MigrationFailed, time.Minute, failedFor(migration.ReasonUnsupported, sameCircumstances))},
+		guest: []func(*Candidate){has("m", v1.MigrationFailed, time.Minute, failedFor(migration.ReasonUnsupported, sameCircumstances))},
 		verb:  Create, reason: reasonEvacuating, priority: v1.PrioritySystemCritical,
 	},
 	"12.20 it worked since": {
-		guest: []func(*Guest){
+		guest: []func(*Candidate){
 			has("m", v1.MigrationFailed, time.Hour/2, evacuates(sourceNode), failedFor(migration.ReasonUnsupported, sameCircumstances)),
 			has("n", v1.MigrationSucceeded, 20*time.Minute, evacuates(sourceNode), moved("other", sourceNode)),
 		},
@@ -237,7 +237,7 @@ func TestEvacuate(t *testing.T) {
 				tc.config(&c)
 			}
 			all := Evacuate(Evacuation{
-				Node: sourceNode, Draining: !tc.undrained, Guests: []Guest{guestWith(tc.guest...)}, Strategy: tc.cluster, Fleet: "fleet", Config: c,
+				Node: sourceNode, Draining: !tc.undrained, VMIs: []Candidate{guestWith(tc.guest...)}, Strategy: tc.cluster, Fleet: "fleet", Config: c,
 			}, start)
 			if len(all) != 1 {
 				t.Fatalf("%d standings", len(all))
@@ -282,9 +282,9 @@ func TestEvacuate_OncePerVMI(t *testing.T) {
 	// S14/107: that others run is no reason to create none.
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		g := guestWith(has(name, v1.MigrationRunning, 0, evacuates(sourceNode)))
-		e.Guests = append(e.Guests, g)
+		e.VMIs = append(e.VMIs, g)
 	}
-	e.Guests = append(e.Guests, guestWith())
+	e.VMIs = append(e.VMIs, guestWith())
 	var made []string
 	for range 2 {
 		all := Evacuate(e, start)

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // Reasons of answers to a request to evict a Pod, besides those of other automatic migrations.
@@ -36,7 +36,7 @@ type Eviction struct {
 	Pod *corev1.Pod
 	// Guest is the Pod's VMI; its VMI is nil when there is none. Of its other fields only
 	// Migrations is used.
-	Guest Guest
+	Candidate Candidate
 	// Descheduler says that a descheduler sent the request.
 	Descheduler bool
 	// Strategy is the cluster's eviction strategy, for VMIs without one; nil means None.
@@ -92,7 +92,7 @@ func (m EvictionMark) Apply(vmi *v1.VirtualMachineInstance) {
 //   - Eviction of the Pod that a VMI has left, or migrates to, is denied in either case with
 //     KubeVirt's message for the latter.
 func Evict(e Eviction, now time.Time) EvictionAnswer {
-	vmi := e.Guest.VMI
+	vmi := e.Candidate.VMI
 	switch app := e.Pod.Labels[v1.AppLabel]; {
 	case app != launcherpod.LauncherApp && app != launcherpod.AttachmentApp:
 		return allowEviction(reasonNotOurs, "the Pod neither belongs to a VMI nor holds its volumes")
@@ -113,7 +113,7 @@ func Evict(e Eviction, now time.Time) EvictionAnswer {
 
 // byStrategy answers where the VMI's strategy decides alone; nil otherwise.
 func (e Eviction) byStrategy() *EvictionAnswer {
-	vmi := e.Guest.VMI
+	vmi := e.Candidate.VMI
 	strategy := strategyOf(vmi, e.Strategy)
 	var a EvictionAnswer
 	switch {
@@ -135,7 +135,7 @@ func (e Eviction) byStrategy() *EvictionAnswer {
 
 // ask requests the VMI to leave, unless it was requested already or is not on the node.
 func (e Eviction) ask(now time.Time) EvictionAnswer {
-	vmi := e.Guest.VMI
+	vmi := e.Candidate.VMI
 	// Deschedulers match this text.
 	triggered := fmt.Sprintf("Eviction triggered evacuation of VMI \"%s/%s\"", vmi.Namespace, vmi.Name)
 	switch node := vmi.Status.NodeName; {
@@ -149,7 +149,7 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 		return a
 	}
 	if e.Descheduler {
-		if s := e.Guest.cooling(e.Config, time.Time{}, now); s != nil {
+		if s := e.Candidate.cooling(e.Config, time.Time{}, now); s != nil {
 			return denyEviction(s.Reason, s.Message)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 var exampleNow = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 // exampleGuest is a VMI that runs on node-a and can be migrated.
-func exampleGuest(name string, strategy v1.EvictionStrategy) evacuation.Guest {
+func exampleGuest(name string, strategy v1.EvictionStrategy) evacuation.Candidate {
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
 		Spec:       v1.VirtualMachineInstanceSpec{EvictionStrategy: &strategy},
@@ -33,7 +33,7 @@ func exampleGuest(name string, strategy v1.EvictionStrategy) evacuation.Guest {
 		Spec:   corev1.PodSpec{NodeName: "node-a"},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
-	return evacuation.Guest{VMI: vmi, Pods: []*corev1.Pod{pod}}
+	return evacuation.Candidate{VMI: vmi, Pods: []*corev1.Pod{pod}}
 }
 
 // A node is drained: what becomes of its VMIs?
@@ -41,12 +41,12 @@ func ExampleEvacuate() {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: evacuation.DefaultDrainTaint, Effect: corev1.TaintEffectNoSchedule}}}}
 	all := evacuation.Evacuate(evacuation.Evacuation{
 		Node: "node-a", Draining: evacuation.Draining(node, nil), Config: migration.Config{}.WithDefaults(),
-		Guests: []evacuation.Guest{exampleGuest("web", v1.EvictionStrategyLiveMigrate), exampleGuest("cache", v1.EvictionStrategyNone)},
+		VMIs: []evacuation.Candidate{exampleGuest("web", v1.EvictionStrategyLiveMigrate), exampleGuest("cache", v1.EvictionStrategyNone)},
 	}, exampleNow)
 	count := map[evacuation.Verb]int{}
 	for _, s := range all {
 		count[s.Verb]++
-		fmt.Printf("%s: %q: %s\n", s.Guest.Name, s.Verb, s.Message)
+		fmt.Printf("%s: %q: %s\n", s.VMI.Name, s.Verb, s.Message)
 	}
 	fmt.Println(count[evacuation.Create], "to create,", count[evacuation.Cancel], "to cancel")
 	// Output:
@@ -66,10 +66,10 @@ func ExampleEvict() {
 			MigrationState: &v1.VirtualMachineInstanceMigrationState{SourceNode: "node-b", EndTimestamp: &metav1.Time{Time: exampleNow.Add(-time.Minute)}},
 		},
 	}}
-	for _, g := range []evacuation.Guest{
+	for _, g := range []evacuation.Candidate{
 		exampleGuest("cache", v1.EvictionStrategyNone), exampleGuest("web", v1.EvictionStrategyLiveMigrate), cooling,
 	} {
-		e := evacuation.Eviction{Pod: g.Pods[0], Guest: g, Descheduler: true, Config: migration.Config{}.WithDefaults()}
+		e := evacuation.Eviction{Pod: g.Pods[0], Candidate: g, Descheduler: true, Config: migration.Config{}.WithDefaults()}
 		switch answer := evacuation.Evict(e, exampleNow); answer.Reason {
 		case evacuation.ReasonStrategyNone:
 			fmt.Println(g.VMI.Name, "may end:", answer.Allowed)

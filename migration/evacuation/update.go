@@ -39,7 +39,7 @@ type Workloads struct {
 	LauncherImage string
 	// Guests are the VMIs that satisfy [NeedsUpdate], and those with an unfinished migration that was
 	// created for an update.
-	Guests []Guest
+	VMIs []Candidate
 	// Running is how many migrations of the cluster have started and not finished, whoever created them.
 	Running int
 	// LastBatch is when VMIs were last evicted for an update; the start of the process at first, so
@@ -89,14 +89,14 @@ type Updates struct {
 func UpdateWorkloads(w Workloads, now time.Time) Updates {
 	if s := w.undeployed(); s != "" {
 		out := Updates{}
-		for _, g := range w.Guests {
+		for _, g := range w.VMIs {
 			out.Standings = append(out.Standings, *g.leave(reasonNotDeployed, s))
 		}
 		return out
 	}
-	u := &updating{Workloads: w, now: now, out: Updates{Known: true, Standings: make([]Standing, len(w.Guests))}}
+	u := &updating{Workloads: w, now: now, out: Updates{Known: true, Standings: make([]Standing, len(w.VMIs))}}
 	u.target = hashTexts(w.LauncherImage, jsonText(w.KubeVirt.Spec.Configuration))
-	for i, g := range w.Guests {
+	for i, g := range w.VMIs {
 		u.out.Standings[i] = *u.judge(g, i)
 	}
 	u.migrate()
@@ -132,13 +132,13 @@ type updating struct {
 	target string
 	// movers and leavers are the VMIs that may be migrated, and evicted; waiting is how many
 	// migrations for updates have not started.
-	movers, leavers []candidate
+	movers, leavers []updatable
 	waiting         int
 }
 
-// candidate is a VMI that may be updated.
-type candidate struct {
-	Guest
+// updatable is a VMI that may be updated.
+type updatable struct {
+	Candidate
 	need need
 	// place is that of the VMI's standing, tried when its update was last tried in vain.
 	place int
@@ -147,7 +147,7 @@ type candidate struct {
 
 // judge decides about a VMI as far as that is independent of others. VMIs that may be updated become
 // candidates.
-func (u *updating) judge(g Guest, place int) *Standing {
+func (u *updating) judge(g Candidate, place int) *Standing {
 	if s := g.ended(); s != nil {
 		return s
 	}
@@ -173,11 +173,11 @@ func (u *updating) judge(g Guest, place int) *Standing {
 	if s := firstStanding(g.busy, g.crowded, func() *Standing { return g.behind(u.now) }); s != nil {
 		return s
 	}
-	return u.enlist(candidate{Guest: g, need: n, place: place})
+	return u.enlist(updatable{Candidate: g, need: n, place: place})
 }
 
 // enlist selects the update method for a VMI.
-func (u *updating) enlist(c candidate) *Standing {
+func (u *updating) enlist(c updatable) *Standing {
 	all := u.KubeVirt.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods
 	migrates, evicts := slices.Contains(all, v1.WorkloadUpdateMethodLiveMigrate), slices.Contains(all, v1.WorkloadUpdateMethodEvict)
 	switch movable := c.VMI.IsMigratable() || movesVolumes(c.VMI); {
@@ -213,9 +213,9 @@ func inapplicable(migrates, movable bool) string {
 
 // migrate creates migrations: for owners' requests at once, for the launcher image within the limit.
 func (u *updating) migrate() {
-	slices.SortFunc(u.movers, func(a, b candidate) int {
+	slices.SortFunc(u.movers, func(a, b updatable) int {
 		return cmp.Or(rankOf(a.need)-rankOf(b.need), a.tried.Compare(b.tried),
-			a.need.since.Compare(b.need.since), byGuest(a.VMI, b.VMI))
+			a.need.since.Compare(b.need.since), byVMI(a.VMI, b.VMI))
 	})
 	limit := u.Config.Limits.Cluster
 	free := limit - u.Running - u.waiting
@@ -232,7 +232,7 @@ func (u *updating) migrate() {
 }
 
 // updateOf returns the migration that updates the VMI.
-func (u *updating) updateOf(c candidate) *v1.VirtualMachineInstanceMigration {
+func (u *updating) updateOf(c updatable) *v1.VirtualMachineInstanceMigration {
 	p := v1.PrioritySystemCritical
 	if c.need.required {
 		p = v1.PriorityUserTriggered

@@ -36,7 +36,7 @@ func batch(kv *v1.KubeVirt) (size int, interval time.Duration) {
 }
 
 // enlistLeaver makes the VMI a candidate for eviction, if evicting it makes sense.
-func (u *updating) enlistLeaver(c candidate) *Standing {
+func (u *updating) enlistLeaver(c updatable) *Standing {
 	strategy := strategyOf(c.VMI, u.KubeVirt.Spec.Configuration.EvictionStrategy)
 	switch pod := migration.CurrentPod(c.VMI, c.Pods, ""); {
 	case pod == nil:
@@ -57,8 +57,8 @@ func (u *updating) enlistLeaver(c candidate) *Standing {
 // that they block no others. Those of the batch are looked at again too: nothing may ever report
 // that an eviction was denied, or would now be allowed.
 func (u *updating) evict() {
-	slices.SortFunc(u.leavers, func(a, b candidate) int {
-		return cmp.Or(a.tried.Compare(b.tried), a.need.since.Compare(b.need.since), byGuest(a.VMI, b.VMI))
+	slices.SortFunc(u.leavers, func(a, b updatable) int {
+		return cmp.Or(a.tried.Compare(b.tried), a.need.since.Compare(b.need.since), byVMI(a.VMI, b.VMI))
 	})
 	size, interval := batch(u.KubeVirt)
 	next := u.LastBatch.Add(interval)

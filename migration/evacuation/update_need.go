@@ -91,7 +91,7 @@ func updateAborted(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // updates returns the VMI's unfinished migrations that were created for an update.
-func updates(g Guest) []*v1.VirtualMachineInstanceMigration {
+func updates(g Candidate) []*v1.VirtualMachineInstanceMigration {
 	var all []*v1.VirtualMachineInstanceMigration
 	for _, m := range g.Migrations {
 		if _, ours := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]; ours && !m.IsFinal() {
@@ -102,7 +102,7 @@ func updates(g Guest) []*v1.VirtualMachineInstanceMigration {
 }
 
 // waiting counts the migrations for updates of the VMI that have not started.
-func waiting(g Guest) int {
+func waiting(g Candidate) int {
 	n := 0
 	for _, m := range updates(g) {
 		if !m.IsRunning() {
@@ -113,7 +113,7 @@ func waiting(g Guest) int {
 }
 
 // obsolete cancels migrations that are no longer needed, unless the VMI already runs on the target.
-func obsolete(g Guest, n need) *Standing {
+func obsolete(g Candidate, n need) *Standing {
 	if n.outdated || n.change && !updateAborted(g.VMI) {
 		return nil
 	}

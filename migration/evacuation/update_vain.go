@@ -25,7 +25,7 @@ func (u *updating) intent(vmi *v1.VirtualMachineInstance) string {
 // vain holds back a VMI whose Pod does not have the required image although it results from an update
 // to the same target: something else, such as a webhook that rewrites images, decides about the image,
 // and would again.
-func (u *updating) vain(c candidate) *Standing {
+func (u *updating) vain(c updatable) *Standing {
 	if c.need.change {
 		return nil
 	}

@@ -42,7 +42,6 @@ func queued() migration.Snapshot {
 		VMI:       vmi,
 		SourcePod: &corev1.Pod{},
 		Config:    migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 1, Inbound: 2}}.WithDefaults(),
-		Now:       now,
 	}
 	// The policy in force.
 	match := policy.NewPolicies([]v1alpha1.MigrationPolicy{{
@@ -55,7 +54,7 @@ func queued() migration.Snapshot {
 	// The queue of the controller.
 	a := queue.NewAdmission(s.Config.Limits, queue.Options{})
 	a.Ask(queue.Claim{Key: types.NamespacedName{Namespace: "shop", Name: "move-db"}, Since: now, SourceNode: "node-a"}, now)
-	claim, _ := s.Claim()
+	claim, _ := s.Claim(now)
 	a.Ask(claim, now)
 	s.Slot = a.Explain(claim.Key, now)
 
@@ -85,7 +84,7 @@ func ExampleExplanation() {
 		return
 	}
 	place := func(p explain.Place) string { return fmt.Sprintf("place %d of %d", p.Position, p.Waiting) }
-	limit := func(o explain.Obstacle) string {
+	limit := func(o explain.ExhaustedLimit) string {
 		return fmt.Sprintf("%s of %s: %d of %d, %v", o.Limit, o.Node, o.Used, o.Max, o.Holders)
 	}
 	fmt.Println(place(*e.Queue))

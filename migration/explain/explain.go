@@ -22,7 +22,7 @@ type Explanation struct {
 	// Namespace, Migration and Guest name the migration and its VMI.
 	Namespace string `json:"namespace"`
 	Migration string `json:"migration"`
-	Guest     string `json:"guest"`
+	VMI       string `json:"guest"`
 	// At is the time of the explanation.
 	At time.Time `json:"at"`
 	// Phase is the phase after the next pass of the controller; Since is when the stored
@@ -48,7 +48,7 @@ type Explanation struct {
 	// Queue is the place in the queue; nil when the migration is not queued.
 	Queue *Place `json:"queue,omitempty"`
 	// Blockers are the exhausted limits.
-	Blockers []Obstacle `json:"blockers,omitempty"`
+	Blockers []ExhaustedLimit `json:"blockers,omitempty"`
 	// Policy is the policy in force; nil when none was asked for.
 	Policy *PolicyStanding `json:"policy,omitempty"`
 	// Options are the resolved options that differ from KubeVirt's defaults.
@@ -63,8 +63,8 @@ type Explanation struct {
 // Step is a write that a pass would make.
 type Step struct {
 	// Kind is the write, Why its purpose.
-	Kind migration.ActionKind `json:"kind"`
-	Why  string               `json:"why"`
+	Kind migration.Verb `json:"kind"`
+	Why  string         `json:"why"`
 }
 
 // CheckResult is a check and its finding.
@@ -83,8 +83,8 @@ type CheckResult struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Obstacle is an exhausted limit.
-type Obstacle struct {
+// ExhaustedLimit is an exhausted limit.
+type ExhaustedLimit struct {
 	// Limit is the limit; Node is the node of a per-node limit.
 	Limit queue.Limit `json:"limit"`
 	Node  string      `json:"node,omitempty"`
@@ -149,13 +149,12 @@ func Explain(s migration.Snapshot, now time.Time) Explanation {
 	s.Config.Evaluator = migration.Evaluator{{Name: "all", Judge: found.check}}
 	plan := migration.Decide(s, now)
 	if found.ran {
-		s.Now = now
 		// Those that no configuration removes come first.
-		found.results = append(results(migration.Config{Evaluator: migration.Evaluator{}}.Checks().All(s)), found.results...)
+		found.results = append(results(migration.Config{Evaluator: migration.Evaluator{}}.Checks().All(s, now)), found.results...)
 	}
 	m := s.Migration
 	e := Explanation{
-		Namespace: m.Namespace, Migration: m.Name, Guest: m.Spec.VMIName, At: now,
+		Namespace: m.Namespace, Migration: m.Name, VMI: m.Spec.VMIName, At: now,
 		Phase: plan.Status.Phase, Since: migration.EnteredAt(m),
 		Responsible: plan.Responsible, Reason: plan.Reason, Message: plan.Message,
 		Checks: found.results, Attempts: attempts(s.Others),
@@ -167,7 +166,7 @@ func Explain(s migration.Snapshot, now time.Time) Explanation {
 		e.Deadline, e.Overdue = &plan.Deadline, plan.Overdue
 	}
 	for _, a := range plan.Actions {
-		e.Next = append(e.Next, Step{Kind: a.Kind, Why: a.Why})
+		e.Next = append(e.Next, Step{Kind: a.Verb, Why: a.Why})
 	}
 	e.standing(s, plan)
 	e.policy(s)
@@ -185,12 +184,12 @@ type findings struct {
 }
 
 // check returns the result of the whole evaluator as one check.
-func (f *findings) check(s migration.Snapshot) migration.Finding {
+func (f *findings) check(s migration.Snapshot, now time.Time) migration.Finding {
 	if f.ran {
 		return f.verdict
 	}
 	f.ran = true
-	all := f.evaluator.All(s)
+	all := f.evaluator.All(s, now)
 	for i := range all {
 		if all[i].Blocked && (!f.verdict.Blocked || f.verdict.Temporary && !all[i].Temporary) {
 			f.verdict = all[i]
@@ -226,7 +225,7 @@ func (e *Explanation) standing(s migration.Snapshot, plan migration.Plan) {
 		return
 	}
 	for _, b := range s.Slot.Blockers {
-		o := Obstacle{Limit: b.Limit, Node: b.Node, Used: b.Used, Max: b.Max, Holders: make([]string, 0, len(b.Holders))}
+		o := ExhaustedLimit{Limit: b.Limit, Node: b.Node, Used: b.Used, Max: b.Max, Holders: make([]string, 0, len(b.Holders))}
 		for _, h := range b.Holders {
 			o.Holders = append(o.Holders, h.String())
 		}

@@ -226,7 +226,7 @@ func TestExplain_Unblock(t *testing.T) {
 func TestExplain_EscapesControlCharacters(t *testing.T) {
 	odd := "a\nb\x1b[2Jc\u202e"
 	text := Explanation{
-		Guest: odd, Message: odd, Checks: []CheckResult{{Blocked: true, Message: odd}}, Policy: &PolicyStanding{Why: odd},
+		VMI: odd, Message: odd, Checks: []CheckResult{{Blocked: true, Message: odd}}, Policy: &PolicyStanding{Why: odd},
 		Options: []Option{{Name: "network", Value: odd}}, Attempts: []Attempt{{Name: "n", Message: odd}},
 	}.String()
 	if strings.ContainsAny(text, "\x1b\u202e") || strings.Contains(text, "\nb") || strings.Count(text, "a b�[2Jc�") != 6 {

@@ -33,7 +33,7 @@ func (e Explanation) text(b *strings.Builder) {
 	line := func(label, format string, args ...any) {
 		plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
 	}
-	line("Migration", "%s/%s of VMI %s", e.Namespace, e.Migration, e.Guest)
+	line("Migration", "%s/%s of VMI %s", e.Namespace, e.Migration, e.VMI)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
 	switch text := reasonText(e.Reason, e.Message); {
 	case e.Responsible == handoff.ByNobody:
@@ -119,7 +119,7 @@ func (e Explanation) policyText(b *strings.Builder) {
 			name = "none"
 		}
 		plaintext.Put(b, "%-13s %s: %s", "Policy", name, p.Why)
-		for _, l := range p.Losers {
+		for _, l := range p.Rejected {
 			plaintext.Put(b, "  not %s: %s", l.Name, l.Why)
 		}
 	}

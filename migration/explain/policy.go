@@ -21,13 +21,13 @@ type PolicyStanding struct {
 	Stored bool `json:"stored"`
 	// Why says why it won.
 	Why string `json:"why"`
-	// Losers are the other candidates: those that match in order of precedence, then the
+	// Rejected are the other candidates: those that match in order of precedence, then the
 	// rest by name.
-	Losers []Loser `json:"losers,omitempty"`
+	Rejected []RejectedPolicy `json:"losers,omitempty"`
 }
 
-// Loser is a policy that is not in force.
-type Loser struct {
+// RejectedPolicy is a policy that is not in force.
+type RejectedPolicy struct {
 	// Name is the policy's name; Why says what excluded it or why another won.
 	Name string `json:"name"`
 	Why  string `json:"why"`
@@ -66,23 +66,23 @@ func (e *Explanation) policy(s migration.Snapshot) {
 			standing.Name = *ms.MigrationPolicyName
 		}
 	case s.Resolution.Err != nil:
-		standing.Why, standing.Losers = s.Resolution.Err.Error(), losers(s.Resolution.Match)
+		standing.Why, standing.Rejected = s.Resolution.Err.Error(), rejectedPolicies(s.Resolution.Match)
 		e.Policy = standing
 		return
 	case opts == nil:
 		return
 	default:
-		standing.Losers = losers(s.Resolution.Match)
+		standing.Rejected = rejectedPolicies(s.Resolution.Match)
 	}
 	e.Policy, e.Options = standing, differing(opts)
 }
 
 // losers returns the candidates that are not in force.
-func losers(m policy.Match) []Loser {
-	var out []Loser
+func rejectedPolicies(m policy.Match) []RejectedPolicy {
+	var out []RejectedPolicy
 	for _, c := range m.Candidates() {
 		if !c.Wins {
-			out = append(out, Loser{Name: c.Name, Why: c.Why()})
+			out = append(out, RejectedPolicy{Name: c.Name, Why: c.Why()})
 		}
 	}
 	return out

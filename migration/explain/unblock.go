@@ -48,7 +48,7 @@ func freed(e *Explanation) string {
 }
 
 // lifted returns what lifts the limit.
-func (o Obstacle) lifted() string {
+func (o ExhaustedLimit) lifted() string {
 	which := "migrations"
 	switch {
 	case o.Max <= 0:

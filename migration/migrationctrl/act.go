@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -34,7 +33,7 @@ type actor struct{ *Reconciler }
 func (r actor) act(ctx context.Context, g *gathered, plan migration.Plan) error {
 	for _, a := range plan.Actions {
 		if err := r.do(ctx, g, a); err != nil {
-			g.Failures = map[migration.ActionKind]error{a.Kind: err}
+			g.Failures = map[migration.Verb]error{a.Verb: err}
 			return err
 		}
 		if a.Event != nil {
@@ -48,24 +47,24 @@ func (r actor) act(ctx context.Context, g *gathered, plan migration.Plan) error 
 }
 
 func (r actor) do(ctx context.Context, g *gathered, a migration.Action) (err error) {
-	ctx, span := tracer.Start(ctx, "migration."+string(a.Kind))
+	ctx, span := tracer.Start(ctx, "migration."+string(a.Verb))
 	span.SetAttributes(attribute.String("why", a.Why))
 	defer func() {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
-		r.Metrics.wrote(string(a.Kind), err)
+		r.Metrics.wrote(string(a.Verb), err)
 	}()
-	carryOut, known := actions[a.Kind]
+	carryOut, known := actions[a.Verb]
 	if !known {
-		return fmt.Errorf("migrationctrl: unknown action %q", a.Kind)
+		return fmt.Errorf("migrationctrl: unknown action %q", a.Verb)
 	}
 	return carryOut(r, ctx, g, a)
 }
 
 // actions holds the function for each kind of action.
-var actions = map[migration.ActionKind]func(actor, context.Context, *gathered, migration.Action) error{
+var actions = map[migration.Verb]func(actor, context.Context, *gathered, migration.Action) error{
 	migration.Adopt:            actor.adopt,
 	migration.CreateTarget:     actor.createTarget,
 	migration.CreateClaim:      actor.createClaim,
@@ -89,7 +88,7 @@ func (r actor) adopt(ctx context.Context, g *gathered, _ migration.Action) error
 		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
 	}
 	if g.VMI != nil {
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(g.VMI.UID))
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.VMIUID, string(g.VMI.UID))
 	}
 	r.moves.Note(g.key, next)
 	if err := storer(r).patchMigration(ctx, g, next); err != nil {
@@ -118,14 +117,14 @@ func (r actor) createTarget(ctx context.Context, g *gathered, _ migration.Action
 	if apierrors.IsAlreadyExists(err) {
 		return r.recognise(ctx, g, pod)
 	}
-	if exceedsQuota(err) {
+	if vmipatch.QuotaExceeded(err) {
 		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil {
 		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the migration target Pod failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created target Pod", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created target Pod", "pod", client.ObjectKeyFromObject(pod))
 	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "Created migration target pod " + pod.Name})
 	g.TargetPod = pod
 	return nil
@@ -146,12 +145,6 @@ func (r actor) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) erro
 	return nil
 }
 
-// exceedsQuota recognizes the rejection by a ResourceQuota, which the API server marks by its
-// text alone.
-func exceedsQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
-}
-
 // +kubebuilder:rbac:groups="",resources=pods,verbs=delete
 
 // deletePod deletes one incarnation of a Pod. Another one with its name is left alone and
@@ -166,7 +159,7 @@ func (r actor) deletePod(ctx context.Context, g *gathered, a migration.Action) e
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete Pod %s/%s: %w", g.key.Namespace, a.Pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted Pod", "pod", a.Pod.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Deleted Pod", "pod", client.ObjectKeyFromObject(pod), "why", a.Why)
 	g.SourcePod, g.TargetPod = without(g.SourcePod, a.Pod), without(g.TargetPod, a.Pod)
 	return nil
 }
@@ -203,7 +196,7 @@ func (r actor) changeVMI(ctx context.Context, g *gathered, a migration.Action) e
 	if err != nil {
 		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Changed VMI", "vmi", was.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Changed VMI", "virtualMachineInstance", client.ObjectKeyFromObject(was), "why", a.Why)
 	return nil
 }
 

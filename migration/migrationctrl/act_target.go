@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template/render"
@@ -25,14 +26,14 @@ import (
 func (r actor) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := a.Claim.DeepCopy()
 	err := r.gate.For(g.owner).Create(ctx, claim)
-	if exceedsQuota(err) {
+	if vmipatch.QuotaExceeded(err) {
 		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the claim for the VMI's state at the migration target failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created claim for the state of the VMI", "claim", claim.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created claim for the state of the VMI", "persistentVolumeClaim", client.ObjectKeyFromObject(claim))
 	return nil
 }
 
@@ -50,7 +51,7 @@ func (r actor) changeClaim(ctx context.Context, g *gathered, a migration.Action)
 	if err := r.gate.For(g.owner).Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("migrationctrl: label PersistentVolumeClaim %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Labeled claim", "claim", was.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Labeled claim", "persistentVolumeClaim", client.ObjectKeyFromObject(was), "why", a.Why)
 	g.Claims[was.Name] = next
 	return nil
 }
@@ -64,7 +65,7 @@ func (r actor) deleteClaim(ctx context.Context, g *gathered, a migration.Action)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted claim", "claim", claim.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Deleted claim", "persistentVolumeClaim", client.ObjectKeyFromObject(claim), "why", a.Why)
 	delete(g.Claims, claim.Name)
 	return nil
 }
@@ -94,7 +95,7 @@ func (r actor) createAttachment(ctx context.Context, g *gathered, a migration.Ac
 		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the attachment Pod of the migration target failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created attachment Pod for the target", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created attachment Pod for the target", "pod", client.ObjectKeyFromObject(pod))
 	if err == nil {
 		g.Attachments = append(g.Attachments, pod)
 	}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/evacuation"
 )
@@ -40,7 +40,7 @@ type automatic struct {
 	// retries delays the next pass over a key after a failure.
 	retries workqueue.TypedRateLimiter[types.NamespacedName]
 	// faults suppresses repeated failure events per VMI.
-	faults *retold.Failures
+	faults *failuretext.Failures
 }
 
 // After a failure a key is requeued after firstRetry, then after twice as long, at most after
@@ -62,7 +62,7 @@ func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Obse
 	gate, err := expectationsctrl.NewGate(c, expectationsctrl.Options{
 		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: o,
 	})
-	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries(), faults: &retold.Failures{}}, err
+	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries(), faults: &failuretext.Failures{}}, err
 }
 
 // owner returns the owner of writes for the VMI within the key.
@@ -71,21 +71,21 @@ func owner(key types.NamespacedName, vmi *v1.VirtualMachineInstance) expectation
 }
 
 // guest reads the VMI's objects.
-func (a automatic) guest(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (evacuation.Guest, error) {
-	g := evacuation.Guest{VMI: vmi}
+func (a automatic) vmi(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (evacuation.Candidate, error) {
+	g := evacuation.Candidate{VMI: vmi}
 	// Before anything is read: what is read later may include later writes.
 	verdict, err := a.gate.Check(ctx, owner(key, vmi))
 	if err != nil {
 		return g, fmt.Errorf("migrationctrl: VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
-	g.Unsettled = unsettled(verdict)
+	g.Pending = pendingText(verdict)
 	var migrations v1.VirtualMachineInstanceMigrationList
 	ns := client.InNamespace(vmi.Namespace)
 	if err := a.r.Client.List(ctx, &migrations, ns, client.MatchingFields{migrationByVMI: vmi.Name}, readOnly); err != nil {
 		return g, fmt.Errorf("migrationctrl: list the migrations of %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
 	var pods corev1.PodList
-	if err := a.r.Client.List(ctx, &pods, ns, client.MatchingFields{podByGuest: string(vmi.UID)}, readOnly); err != nil {
+	if err := a.r.Client.List(ctx, &pods, ns, client.MatchingFields{podByVMI: string(vmi.UID)}, readOnly); err != nil {
 		return g, fmt.Errorf("migrationctrl: list the Pods of %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
 	g.Migrations, g.Pods = pointers(migrations.Items), pointers(pods.Items)
@@ -93,7 +93,7 @@ func (a automatic) guest(ctx context.Context, key types.NamespacedName, vmi *v1.
 }
 
 // guestsOf reads the VMIs of migrations, except those in seen.
-func (a automatic) guestsOf(ctx context.Context, all []v1.VirtualMachineInstanceMigration, seen map[types.UID]bool) ([]*v1.VirtualMachineInstance, error) {
+func (a automatic) vmisOf(ctx context.Context, all []v1.VirtualMachineInstanceMigration, seen map[types.UID]bool) ([]*v1.VirtualMachineInstance, error) {
 	var out []*v1.VirtualMachineInstance
 	for i := range all {
 		m, vmi := &all[i], &v1.VirtualMachineInstance{}
@@ -110,16 +110,16 @@ func (a automatic) guestsOf(ctx context.Context, all []v1.VirtualMachineInstance
 }
 
 // fleet hashes the cluster if one of the VMIs may be migrated.
-func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []evacuation.Guest) (string, error) {
+func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []evacuation.Candidate) (string, error) {
 	for _, g := range guests {
-		if !unfinished(g) && g.Unsettled == "" {
+		if !unfinished(g) && g.Pending == "" {
 			return a.nodes.get(ctx, a.r.Client, kv)
 		}
 	}
 	return "", nil
 }
 
-func unfinished(g evacuation.Guest) bool {
+func unfinished(g evacuation.Candidate) bool {
 	for _, m := range g.Migrations {
 		if !m.IsFinal() {
 			return true
@@ -150,17 +150,17 @@ func (a automatic) do(ctx context.Context, key types.NamespacedName, all []evacu
 // create creates the migration. An existing one with its name is the one wanted, or will be once it is observed.
 func (a automatic) create(ctx context.Context, key types.NamespacedName, s *evacuation.Standing) error {
 	m := s.Migration.DeepCopy()
-	err := a.gate.For(owner(key, s.Guest)).Create(ctx, m)
+	err := a.gate.For(owner(key, s.VMI)).Create(ctx, m)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return a.recognise(ctx, s)
 	case err != nil:
-		a.fault(s.Guest, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "creating migration " + m.Name + " failed: " + err.Error()})
+		a.fault(s.VMI, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "creating migration " + m.Name + " failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create migration %s/%s: %w", m.Namespace, m.Name, err)
 	}
-	a.faults.Over(client.ObjectKeyFromObject(s.Guest))
-	ctrl.LoggerFrom(ctx).Info("Created migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
-	a.emit(s.Guest, migration.Event{Reason: migration.EventCreated, Message: "Created migration " + m.Name + ": " + s.Message})
+	a.faults.Over(client.ObjectKeyFromObject(s.VMI))
+	ctrl.LoggerFrom(ctx).V(1).Info("Created migration", "virtualMachineInstanceMigration", client.ObjectKeyFromObject(m), "reason", s.Reason)
+	a.emit(s.VMI, migration.Event{Reason: migration.EventCreated, Message: "Created migration " + m.Name + ": " + s.Message})
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (a automatic) recognise(ctx context.Context, s *evacuation.Standing) error 
 	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.Migration), live); err != nil {
 		return client.IgnoreNotFound(err) // it was deleted; its event will follow
 	}
-	if live.Spec.VMIName != s.Guest.Name {
+	if live.Spec.VMIName != s.VMI.Name {
 		return fmt.Errorf("migrationctrl: the migration's name is taken by a migration of another VMI: %s/%s (delete it)", live.Namespace, live.Name)
 	}
 	return nil
@@ -183,18 +183,18 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *evac
 	var errs []error
 	for _, m := range s.Cancel {
 		m = m.DeepCopy()
-		if err := a.stillSo(ctx, m, s.Guest); err != nil {
+		if err := a.stillSo(ctx, m, s.VMI); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		err := a.gate.For(owner(key, s.Guest)).Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
+		err := a.gate.For(owner(key, s.VMI)).Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			errs = append(errs, fmt.Errorf("migrationctrl: delete migration %s/%s: %w", m.Namespace, m.Name, err))
 		default:
-			ctrl.LoggerFrom(ctx).Info("Deleted migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
-			a.emit(s.Guest, migration.Event{Reason: migration.EventDeleted, Message: "Deleted migration " + m.Name + ": " + s.Message})
+			ctrl.LoggerFrom(ctx).V(1).Info("Deleted migration", "virtualMachineInstanceMigration", client.ObjectKeyFromObject(m), "reason", s.Reason)
+			a.emit(s.VMI, migration.Event{Reason: migration.EventDeleted, Message: "Deleted migration " + m.Name + ": " + s.Message})
 		}
 	}
 	return errors.Join(errs...)
@@ -213,7 +213,7 @@ func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigr
 	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(was), live); err != nil {
 		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	if live.UID != was.UID || !equality.Semantic.DeepEqual(aspectsOfGuest(live), aspectsOfGuest(was)) {
+	if live.UID != was.UID || !equality.Semantic.DeepEqual(aspectsOfVMI(live), aspectsOfVMI(was)) {
 		return apierrors.NewConflict(v1.Resource("virtualmachineinstances"), was.Name, errors.New("it has changed since the decision"))
 	}
 	return nil
@@ -221,8 +221,8 @@ func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigr
 
 // fault emits an event about a failure of a VMI, once for as long as it persists.
 func (a automatic) fault(vmi *v1.VirtualMachineInstance, e migration.Event) {
-	text := retold.Text{Reason: e.Reason, Message: e.Message}
-	if words, news := a.faults.Tell(client.ObjectKeyFromObject(vmi), text, a.r.Clock.Now()); news {
+	text := failuretext.Text{Reason: e.Reason, Message: e.Message}
+	if words, news := a.faults.Wording(client.ObjectKeyFromObject(vmi), text, a.r.Clock.Now()); news {
 		e.Message = words.Message
 		a.emit(vmi, e)
 	}
@@ -262,7 +262,7 @@ func (a automatic) at(ctx context.Context, key types.NamespacedName, all []evacu
 	at := evacuation.Soonest(all)
 	var errs []error
 	for i := range all {
-		verdict, err := a.gate.Check(ctx, owner(key, all[i].Guest))
+		verdict, err := a.gate.Check(ctx, owner(key, all[i].VMI))
 		errs = append(errs, err)
 		if d := verdict.Deadline; !d.IsZero() && (at.IsZero() || d.Before(at)) {
 			at = d

@@ -37,7 +37,7 @@ func TestEvictions_FailedGoLast(t *testing.T) {
 	var all []evacuation.Standing
 	for name := range answers {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name)}}
-		all = append(all, evacuation.Standing{Guest: leaving(name, "n"), Verb: evacuation.EvictPod, Pod: p})
+		all = append(all, evacuation.Standing{VMI: leaving(name, "n"), Verb: evacuation.EvictPod, Pod: p})
 	}
 	if err := u.evictAll(t.Context(), all); !apierrors.IsInternalError(err) || errors.Is(err, errRefused) {
 		t.Errorf("error %v: only what is no refusal is one", err)
@@ -143,10 +143,10 @@ func TestUpdatesInVain_ReportedOnce(t *testing.T) {
 	s := newScene(t, interceptor.Funcs{})
 	u := &Updater{automatic: s.automatic}
 	vain := func(uid types.UID) evacuation.Standing {
-		return evacuation.Standing{Guest: leaving("g", "n"), Reason: evacuation.ReasonUpdateInVain, Message: "in vain",
+		return evacuation.Standing{VMI: leaving("g", "n"), Reason: evacuation.ReasonUpdateInVain, Message: "in vain",
 			Migration: &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	}
-	other := evacuation.Standing{Guest: leaving("h", "n"), Reason: evacuation.ReasonCooldown}
+	other := evacuation.Standing{VMI: leaving("h", "n"), Reason: evacuation.ReasonCooldown}
 	for i, pass := range []struct {
 		all  []evacuation.Standing
 		want int
@@ -193,7 +193,7 @@ func TestStaleCache_CancelsNothing(t *testing.T) {
 			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
 				t.Fatal(err)
 			}
-			err := s.cancel(t.Context(), types.NamespacedName{Name: "a"}, &evacuation.Standing{Guest: seen, Verb: evacuation.Cancel, Cancel: []*v1.VirtualMachineInstanceMigration{m}})
+			err := s.cancel(t.Context(), types.NamespacedName{Name: "a"}, &evacuation.Standing{VMI: seen, Verb: evacuation.Cancel, Cancel: []*v1.VirtualMachineInstanceMigration{m}})
 			if apierrors.IsConflict(err) != tc.stays || !tc.stays && err != nil {
 				t.Errorf("error %v", err)
 			}

@@ -38,14 +38,14 @@ func (r capacity) restore(ctx context.Context) error {
 		if all.Items[i].IsFinal() {
 			continue
 		}
-		s := migration.Snapshot{Migration: &all.Items[i], Config: r.config(kv), Now: r.Clock.Now()}
+		s := migration.Snapshot{Migration: &all.Items[i], Config: r.config(kv)}
 		if err := gatherer(r).related(ctx, &s); err != nil {
 			return err
 		}
 		if err := gatherer(r).resolve(ctx, &s); err != nil {
 			return err
 		}
-		if c, wanted := s.Claim(); wanted {
+		if c, wanted := s.Claim(r.Clock.Now()); wanted {
 			claims = append(claims, c)
 		}
 	}
@@ -65,7 +65,7 @@ func (r capacity) reserve(g *gathered) {
 	if g.Pending != "" {
 		return
 	}
-	claim, wanted := g.Claim()
+	claim, wanted := g.Claim(r.Clock.Now())
 	if !wanted {
 		r.wake(r.Admission.Release(g.key, r.Clock.Now()))
 		return
@@ -81,7 +81,7 @@ func (r capacity) settle(g *gathered) {
 	if g.Pending != "" {
 		return
 	}
-	if _, wanted := g.Claim(); !wanted {
+	if _, wanted := g.Claim(r.Clock.Now()); !wanted {
 		r.wake(r.Admission.Release(g.key, r.Clock.Now()))
 	}
 }

@@ -24,12 +24,12 @@ type picture struct {
 	config     migration.Config
 	nodes      corev1.NodeList
 	pods       corev1.PodList
-	guests     v1.VirtualMachineInstanceList
+	vmis       v1.VirtualMachineInstanceList
 	migrations v1.VirtualMachineInstanceMigrationList
 	policies   v1alpha1.MigrationPolicyList
 	namespaces corev1.NamespaceList
 	quotas     corev1.ResourceQuotaList
-	byGuest    map[types.UID][]*corev1.Pod
+	byVMI      map[types.UID][]*corev1.Pod
 	// known are the names of the nodes, unfinished the UIDs of migrations.
 	known, unfinished map[string]bool
 	// left are VMIs that could not be put into the simulation, with the reason.
@@ -40,7 +40,7 @@ type picture struct {
 
 func newPicture() *picture {
 	return &picture{
-		byGuest: map[types.UID][]*corev1.Pod{}, known: map[string]bool{}, unfinished: map[string]bool{},
+		byVMI: map[types.UID][]*corev1.Pod{}, known: map[string]bool{}, unfinished: map[string]bool{},
 		uids: map[types.NamespacedName]types.UID{},
 	}
 }
@@ -55,7 +55,7 @@ func (r planner) picture(ctx context.Context) (*picture, error) {
 		return nil, fmt.Errorf("migrationctrl: %w", err)
 	}
 	c.config = r.config(c.kubeVirt)
-	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.guests, &c.migrations, &c.policies, &c.namespaces, &c.quotas} {
+	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.vmis, &c.migrations, &c.policies, &c.namespaces, &c.quotas} {
 		if err := r.Client.List(ctx, list); err != nil {
 			return nil, fmt.Errorf("migrationctrl: list all %T: %w", list, err)
 		}
@@ -71,7 +71,7 @@ func (r planner) picture(ctx context.Context) (*picture, error) {
 	for i := range c.pods.Items {
 		p := &c.pods.Items[i]
 		if uid := controlling(p); uid != "" {
-			c.byGuest[uid] = append(c.byGuest[uid], p)
+			c.byVMI[uid] = append(c.byVMI[uid], p)
 		}
 	}
 	return c, nil
@@ -92,9 +92,9 @@ func (r planner) simulate(ctx context.Context, c *picture, a Assumptions) (*migr
 		sim.AddNode(c.nodes.Items[i].DeepCopy())
 	}
 	taken := map[types.UID]bool{}
-	for i := range c.guests.Items {
-		vmi := &c.guests.Items[i]
-		pod := migration.CurrentPod(vmi, c.byGuest[vmi.UID], "")
+	for i := range c.vmis.Items {
+		vmi := &c.vmis.Items[i]
+		pod := migration.CurrentPod(vmi, c.byVMI[vmi.UID], "")
 		claims, err := r.claims(ctx, vmi, pod)
 		if err != nil {
 			return nil, err
@@ -126,7 +126,7 @@ func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error 
 		if !there {
 			continue
 		}
-		target := migration.TargetPod(c.byGuest[uid], m.UID)
+		target := migration.TargetPod(c.byVMI[uid], m.UID)
 		switch {
 		case target == nil || m.IsFinal() || taken[target.UID]:
 			target = nil
@@ -145,7 +145,7 @@ func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error 
 // migrations.
 func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, p := range c.byGuest[vmi.UID] {
+	for _, p := range c.byVMI[vmi.UID] {
 		if p != runs && !ended(p) && !c.unfinished[p.Labels[v1.MigrationJobLabel]] {
 			out = append(out, p.DeepCopy())
 		}
@@ -173,7 +173,7 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	if vmi.IsFinal() || vmi.Status.NodeName == "" {
 		return false
 	}
-	stay := DrainStay{Namespace: vmi.Namespace, Guest: vmi.Name, node: vmi.Status.NodeName}
+	stay := DrainStay{Namespace: vmi.Namespace, VMI: vmi.Name, node: vmi.Status.NodeName}
 	switch {
 	case !vmi.IsRunning():
 		stay.Reason, stay.Message = evacuation.ReasonNotRunning, fmt.Sprintf("the VMI is in phase %q", vmi.Status.Phase)

@@ -37,8 +37,8 @@ type Assumptions struct {
 // DrainPlan is the predicted drain of a node.
 type DrainPlan struct {
 	// Node is the node's name, Guests the number of VMIs on it.
-	Node   string `json:"node"`
-	Guests int    `json:"guests"`
+	Node string `json:"node"`
+	VMIs int    `json:"guests"`
 	// Makespan is the time until the last of them has left, LowerBound its lower bound; in
 	// seconds.
 	Makespan   float64 `json:"makespanSeconds"`
@@ -55,7 +55,7 @@ type DrainPlan struct {
 type DrainMove struct {
 	// Namespace and Guest name it.
 	Namespace string `json:"namespace"`
-	Guest     string `json:"guest"`
+	VMI       string `json:"guest"`
 	// Target is its target in the simulation, Candidates are all nodes that could take it
 	// now: the scheduler chooses.
 	Target     string   `json:"target"`
@@ -74,7 +74,7 @@ type DrainMove struct {
 type DrainStay struct {
 	// Namespace and Guest name it.
 	Namespace string `json:"namespace"`
-	Guest     string `json:"guest"`
+	VMI       string `json:"guest"`
 	// Reason and Message say why.
 	Reason  migration.Reason `json:"reason"`
 	Message string           `json:"message"`
@@ -123,7 +123,7 @@ func (c *picture) drain(sim *migrationsim.Sim, node string, a Assumptions) (*Dra
 			p.Stays = append(p.Stays, s)
 		}
 	}
-	p.Guests = len(p.Moves) + len(p.Stays)
+	p.VMIs = len(p.Moves) + len(p.Stays)
 	if len(p.Moves) > 0 {
 		p.LowerBound, p.Bound = b.Total.Seconds(), b.String()
 	}
@@ -142,14 +142,14 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 	}
 	stay := map[types.NamespacedName]evacuation.Standing{}
 	for _, s := range sim.Standings(p.Node) {
-		stay[types.NamespacedName{Namespace: s.Guest.Namespace, Name: s.Guest.Name}] = s
+		stay[types.NamespacedName{Namespace: s.VMI.Namespace, Name: s.VMI.Name}] = s
 	}
 	for _, g := range guests {
 		runs := courses[g]
 		standing, stays := stay[g]
 		switch {
 		case stays:
-			s := DrainStay{Namespace: g.Namespace, Guest: g.Name, Reason: standing.Reason, Message: standing.Message}
+			s := DrainStay{Namespace: g.Namespace, VMI: g.Name, Reason: standing.Reason, Message: standing.Message}
 			if m := blocking(runs); m != nil {
 				s.Reason, s.Message = m.Reason, m.Message
 			}
@@ -178,7 +178,7 @@ func blocking(runs []migrationsim.Migration) *migrationsim.Migration {
 func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, f placement.Fitness, begin time.Time) {
 	last := runs[len(runs)-1]
 	m := DrainMove{
-		Namespace: g.Namespace, Guest: g.Name, Target: last.Target, Candidates: f.Candidates, Priority: last.Priority, Attempts: len(runs),
+		Namespace: g.Namespace, VMI: g.Name, Target: last.Target, Candidates: f.Candidates, Priority: last.Priority, Attempts: len(runs),
 		Starts: max(0, last.Admitted.Sub(begin).Seconds()), Ends: last.Ended.Sub(begin).Seconds(),
 	}
 	p.Moves = append(p.Moves, m)
@@ -190,7 +190,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 	var b strings.Builder
 	line := plaintext.Line // users control much of the text
 	span := func(seconds float64) string { return (time.Duration(seconds) * time.Second).String() }
-	fmt.Fprintf(&b, "Node %s: %d VMIs, %d leave within %s, %d stay\n", line(p.Node), p.Guests, len(p.Moves), span(p.Makespan), len(p.Stays))
+	fmt.Fprintf(&b, "Node %s: %d VMIs, %d leave within %s, %d stay\n", line(p.Node), p.VMIs, len(p.Moves), span(p.Makespan), len(p.Stays))
 	if p.Bound != "" {
 		fmt.Fprintf(&b, "Lower bound: %s\n", line(p.Bound))
 	}
@@ -199,7 +199,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		_, _ = fmt.Fprintln(w, "\nSTARTS\tENDS\tVMI\tCANDIDATES\tTARGET (SIMULATED)")
 	}
 	for _, m := range p.Moves {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\n", span(m.Starts), span(m.Ends), line(m.Namespace), line(m.Guest), line(few(m.Candidates)), line(m.Target))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\n", span(m.Starts), span(m.Ends), line(m.Namespace), line(m.VMI), line(few(m.Candidates)), line(m.Target))
 	}
 	if len(p.Stays) > 0 {
 		_, _ = fmt.Fprintln(w, "\nSTAYS\tREASON\tWHY")
@@ -210,7 +210,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		if s.Nodes != "" {
 			why += "; now " + s.Nodes
 		}
-		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", line(s.Namespace), line(s.Guest), line(string(s.Reason)), line(why))
+		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", line(s.Namespace), line(s.VMI), line(string(s.Reason)), line(why))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -128,7 +128,7 @@ type reported struct {
 func stays(p *migrationctrl.DrainPlan) map[string]reported {
 	out := map[string]reported{}
 	for _, s := range p.Stays {
-		out[s.Guest] = reported{s.Reason, s.Message}
+		out[s.VMI] = reported{s.Reason, s.Message}
 	}
 	return out
 }
@@ -142,8 +142,8 @@ func TestDrainPlan_UnknownOutcome(t *testing.T) {
 	l.guest(t, "no-pod", func(g *migrationsim.Guest) { g.Pod = nil })
 	l.guest(t, "damaged", func(g *migrationsim.Guest) { g.VMI.Annotations = map[string]string{handoff.Annotation: "{"} })
 	p := l.plan(t)
-	if p.Guests != 6 || len(p.Moves) != 1 || p.Moves[0].Guest != "goes" {
-		t.Errorf("of %d VMIs these leave: %+v", p.Guests, p.Moves)
+	if p.VMIs != 6 || len(p.Moves) != 1 || p.Moves[0].VMI != "goes" {
+		t.Errorf("of %d VMIs these leave: %+v", p.VMIs, p.Moves)
 	}
 	got := stays(p)
 	if got["damaged"].reason != migration.ReasonLeaseUnreadable {
@@ -351,8 +351,8 @@ func TestDrainPlan_IgnoresHistory(t *testing.T) {
 
 // A message may contain users' text, with lines and columns of its own.
 func TestDrainPlan_OneLinePerVMI(t *testing.T) {
-	p := &migrationctrl.DrainPlan{Node: "a", Guests: 1, Stays: []migrationctrl.DrainStay{{
-		Namespace: "ns", Guest: "guest", Reason: migration.ReasonNotMigratable, Message: "no:\n\tSTAYS\tREASON\n", Nodes: "0 of 1 nodes",
+	p := &migrationctrl.DrainPlan{Node: "a", VMIs: 1, Stays: []migrationctrl.DrainStay{{
+		Namespace: "ns", VMI: "guest", Reason: migration.ReasonNotMigratable, Message: "no:\n\tSTAYS\tREASON\n", Nodes: "0 of 1 nodes",
 	}}}
 	var out strings.Builder
 	if err := p.Write(&out); err != nil {
@@ -367,9 +367,9 @@ func TestDrainPlan_OneLinePerVMI(t *testing.T) {
 func TestDrainPlan_EscapesControlCharacters(t *testing.T) {
 	const evil = "a\x1b[2J\t\u202eb\n"
 	p := &migrationctrl.DrainPlan{
-		Node: evil, Guests: 2, Bound: evil,
-		Moves: []migrationctrl.DrainMove{{Namespace: evil, Guest: evil, Target: evil, Candidates: []string{evil}}},
-		Stays: []migrationctrl.DrainStay{{Namespace: evil, Guest: evil, Reason: evil, Message: evil, Nodes: evil}},
+		Node: evil, VMIs: 2, Bound: evil,
+		Moves: []migrationctrl.DrainMove{{Namespace: evil, VMI: evil, Target: evil, Candidates: []string{evil}}},
+		Stays: []migrationctrl.DrainStay{{Namespace: evil, VMI: evil, Reason: evil, Message: evil, Nodes: evil}},
 	}
 	var out strings.Builder
 	if err := p.Write(&out); err != nil {

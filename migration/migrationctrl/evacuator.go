@@ -97,13 +97,13 @@ func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (evacu
 		return in, err
 	}
 	for _, vmi := range vmis {
-		g, err := e.guest(ctx, key, vmi)
+		g, err := e.vmi(ctx, key, vmi)
 		if err != nil {
 			return in, err
 		}
-		in.Guests = append(in.Guests, g)
+		in.VMIs = append(in.VMIs, g)
 	}
-	in.Fleet, err = e.fleet(ctx, kv, in.Guests)
+	in.Fleet, err = e.fleet(ctx, kv, in.VMIs)
 	return in, err
 }
 
@@ -111,7 +111,7 @@ func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (evacu
 // that.
 func (e *Evacuator) concerned(ctx context.Context, in evacuation.Evacuation) ([]*v1.VirtualMachineInstance, error) {
 	var here v1.VirtualMachineInstanceList
-	if err := e.r.Client.List(ctx, &here, client.MatchingFields{guestByNode: in.Node}, readOnly); err != nil {
+	if err := e.r.Client.List(ctx, &here, client.MatchingFields{vmiByNode: in.Node}, readOnly); err != nil {
 		return nil, fmt.Errorf("migrationctrl: list the VMIs of node %s: %w", in.Node, err)
 	}
 	var out []*v1.VirtualMachineInstance
@@ -125,7 +125,7 @@ func (e *Evacuator) concerned(ctx context.Context, in evacuation.Evacuation) ([]
 	if err := e.r.Client.List(ctx, &made, client.MatchingFields{migrationByEvacuation: in.Node}, readOnly); err != nil {
 		return nil, fmt.Errorf("migrationctrl: list the migrations away from node %s: %w", in.Node, err)
 	}
-	more, err := e.guestsOf(ctx, made.Items, seen)
+	more, err := e.vmisOf(ctx, made.Items, seen)
 	return append(out, more...), err
 }
 

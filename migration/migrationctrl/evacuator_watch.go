@@ -22,15 +22,15 @@ import (
 
 // Indexes of the Evacuator, besides those of the Reconciler.
 const (
-	guestByNode = "migrationctrl.guestByNode"
+	vmiByNode = "migrationctrl.guestByNode"
 	// migrationByEvacuation has the unfinished migrations that were created to empty a node.
 	migrationByEvacuation = "migrationctrl.migrationByEvacuation"
 )
 
 func indexEvacuations(ctx context.Context, ix client.FieldIndexer) error {
 	byNode := func(o client.Object) []string { return named(o.(*v1.VirtualMachineInstance).Status.NodeName) }
-	if err := ix.IndexField(ctx, &v1.VirtualMachineInstance{}, guestByNode, byNode); err != nil {
-		return fmt.Errorf("migrationctrl: index %s: %w", guestByNode, err)
+	if err := ix.IndexField(ctx, &v1.VirtualMachineInstance{}, vmiByNode, byNode); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", vmiByNode, err)
 	}
 	byEvacuation := func(o client.Object) []string {
 		if m := o.(*v1.VirtualMachineInstanceMigration); m.IsFinal() {
@@ -57,7 +57,7 @@ func named(name string) []string {
 func (e *Evacuator) watch(b *builder.Builder) *builder.Builder {
 	return e.gate.Attach(b).
 		Watches(&corev1.Node{}, e.ofNodes(), builder.WithPredicates(changed(aspectsOfNode))).
-		Watches(&v1.VirtualMachineInstance{}, ofBoth(nodesOfGuest), builder.WithPredicates(changed(aspectsOfGuest))).
+		Watches(&v1.VirtualMachineInstance{}, ofBoth(nodesOfVMI), builder.WithPredicates(changed(aspectsOfVMI))).
 		Watches(&v1.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(e.ofMigration), builder.WithPredicates(changed(aspectsOfMigration))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(e.ofPod), builder.WithPredicates(changed(aspectsOfPod))).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(e.allNodes), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
@@ -70,8 +70,8 @@ func changed(aspects func(client.Object) []any) predicate.Predicate {
 	}}
 }
 
-// aspectsOfGuest returns the fields of a VMI on which evacuations and updates depend.
-func aspectsOfGuest(o client.Object) []any {
+// aspectsOfVMI returns the fields of a VMI on which evacuations and updates depend.
+func aspectsOfVMI(o client.Object) []any {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	if !ok {
 		return nil
@@ -142,8 +142,8 @@ func nodeRequest(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// nodesOfGuest returns the node of a VMI and the node that it must leave.
-func nodesOfGuest(o client.Object) []string {
+// nodesOfVMI returns the node of a VMI and the node that it must leave.
+func nodesOfVMI(o client.Object) []string {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	if !ok {
 		return nil
@@ -161,24 +161,24 @@ func (e *Evacuator) ofMigration(ctx context.Context, o client.Object) []reconcil
 	if !ok {
 		return out
 	}
-	return append(out, e.ofGuestNamed(ctx, m.Namespace, m.Spec.VMIName)...)
+	return append(out, e.ofVMINamed(ctx, m.Namespace, m.Spec.VMIName)...)
 }
 
 // ofPod maps a Pod to the node of its VMI.
 func (e *Evacuator) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
-		return e.ofGuestNamed(ctx, o.GetNamespace(), c.Name)
+		return e.ofVMINamed(ctx, o.GetNamespace(), c.Name)
 	}
 	return nil
 }
 
-func (e *Evacuator) ofGuestNamed(ctx context.Context, namespace, name string) []reconcile.Request {
+func (e *Evacuator) ofVMINamed(ctx context.Context, namespace, name string) []reconcile.Request {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := e.r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vmi, readOnly); err != nil {
 		return nil // its events will follow
 	}
 	var out []reconcile.Request
-	for _, node := range nodesOfGuest(vmi) {
+	for _, node := range nodesOfVMI(vmi) {
 		out = append(out, nodeRequest(node))
 	}
 	return out

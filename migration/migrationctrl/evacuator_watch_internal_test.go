@@ -44,7 +44,7 @@ func TestEvacuator_WakesOnVMIChanges(t *testing.T) {
 			}}
 			is := was.DeepCopy()
 			tc.edit(is)
-			if wakes := changed(aspectsOfGuest).Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); wakes != tc.wakes {
+			if wakes := changed(aspectsOfVMI).Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); wakes != tc.wakes {
 				t.Errorf("a node is woken: %t", wakes)
 			}
 		})

@@ -58,10 +58,10 @@ func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission
 		}
 	}
 	if last.Mark != nil {
-		if err := e.mark(ctx, in.Guest.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
+		if err := e.mark(ctx, in.Candidate.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
 			return refuseEviction("requesting the evacuation of the VMI failed: " + err.Error())
 		}
-		ctrl.LoggerFrom(ctx).Info("Requested evacuation of VMI", "guest", in.Guest.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
+		ctrl.LoggerFrom(ctx).V(1).Info("Requested evacuation of VMI", "virtualMachineInstance", client.ObjectKeyFromObject(in.Candidate.VMI), "node", last.Mark.Node, "by", req.UserInfo.Username)
 	}
 	if !last.Allowed {
 		return refuseEviction(last.Message)
@@ -99,19 +99,19 @@ func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.Na
 	}
 	in.Config = e.Migrations.config(kv)
 	in.Strategy = strategy(kv)
-	if in.Guest.VMI, err = guestOf(ctx, from, pod); err != nil || in.Guest.VMI == nil {
+	if in.Candidate.VMI, err = vmiOf(ctx, from, pod); err != nil || in.Candidate.VMI == nil {
 		return in, err
 	}
 	// Of its migrations only those count that ended a while ago.
 	var list v1.VirtualMachineInstanceMigrationList
-	err = e.Migrations.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{migrationByVMI: in.Guest.VMI.Name})
-	in.Guest.Migrations = pointers(list.Items)
+	err = e.Migrations.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{migrationByVMI: in.Candidate.VMI.Name})
+	in.Candidate.Migrations = pointers(list.Items)
 	return in, err
 }
 
 // guestOf reads the VMI that controls the Pod, directly or through another Pod; nil if there is
 // none.
-func guestOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.VirtualMachineInstance, error) {
+func vmiOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.VirtualMachineInstance, error) {
 	c := metav1.GetControllerOf(pod)
 	if c != nil && c.Kind == podKind {
 		holder := &corev1.Pod{}
@@ -149,7 +149,7 @@ func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m 
 		o := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name}}
 		return e.Migrations.Client.Patch(ctx, o, client.RawPatch(types.JSONPatchType, patch), opts...)
 	}, vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("evacuationNodeName"))
-	if vmipatch.Outrun(err) || apierrors.IsNotFound(err) {
+	if vmipatch.LostRace(err) || apierrors.IsNotFound(err) {
 		return errChanged
 	}
 	if err != nil {

@@ -51,10 +51,10 @@ func ExampleDrainPlan() {
 		return
 	}
 	for _, m := range plan.Moves {
-		fmt.Println(m.Guest, "migrates to", m.Target, "within", time.Duration(m.Ends-m.Starts)*time.Second)
+		fmt.Println(m.VMI, "migrates to", m.Target, "within", time.Duration(m.Ends-m.Starts)*time.Second)
 	}
 	for _, s := range plan.Stays {
-		fmt.Println(s.Guest, "stays:", s.Message)
+		fmt.Println(s.VMI, "stays:", s.Message)
 	}
 	// Output:
 	// db migrates to node-2 within 2m11s

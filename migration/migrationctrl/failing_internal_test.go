@@ -101,13 +101,13 @@ func TestAction_FailureReportedOnce(t *testing.T) {
 	pod := &migration.PodRef{Name: "target", UID: "target-uid"}
 	node := "node-2"
 	for kind := range actions {
-		a := map[migration.ActionKind]migration.Action{
+		a := map[migration.Verb]migration.Action{
 			migration.CreateClaim: {Claim: claim}, migration.ChangeClaim: {Claim: claim}, migration.DeleteClaim: {Claim: claim},
 			migration.CreateAttachment: {Volumes: []string{"disk"}}, migration.AnnotatePod: {Pod: pod, Annotations: map[string]string{"a": "b"}},
 			migration.DeletePod: {Pod: pod}, migration.ChangeVMI: {Change: &migration.VMIChange{Labels: map[string]string{v1.MigrationTargetNodeNameLabel: node}}},
 			migration.AbortBackup: {Name: "backup"}, migration.Collect: {Name: "move"},
 		}[kind]
-		a.Kind = kind
+		a.Verb = kind
 		t.Run(string(kind), func(t *testing.T) {
 			f := &failing{}
 			s, g := failingMove(t, f)
@@ -128,7 +128,7 @@ func TestAction_FailureReportedOnce(t *testing.T) {
 func TestStore_MigrationIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
 	f := &failing{}
 	s, g := failingMove(t, f)
-	if err := (actor{s.r}).createTarget(t.Context(), g, migration.Action{Kind: migration.CreateTarget}); !apierrors.IsInternalError(errors.Unwrap(err)) {
+	if err := (actor{s.r}).createTarget(t.Context(), g, migration.Action{Verb: migration.CreateTarget}); !apierrors.IsInternalError(errors.Unwrap(err)) {
 		t.Fatalf("got %v, want an answer that leaves it open", err)
 	}
 	if v, err := s.r.gate.Check(t.Context(), g.owner); err != nil || !v.Satisfied() {

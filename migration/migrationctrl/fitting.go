@@ -81,7 +81,7 @@ func (r fitter) rehearse(ctx context.Context, g *gathered) {
 		return // the creation reports it
 	}
 	if err := r.fits(ctx, g, pod); err != nil {
-		g.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
+		g.Failures = map[migration.Verb]error{migration.CreateTarget: err}
 	}
 }
 

@@ -29,6 +29,8 @@ type gathered struct {
 	key     types.NamespacedName
 	owner   expectations.Owner
 	verdict expectations.Verdict
+	// began is when the pass began.
+	began time.Time
 	// kubeVirt is the cluster's KubeVirt object, nil if there is none.
 	kubeVirt *v1.KubeVirt
 	// lateUntil is the earliest time after which one of the late creations can no longer be carried out.
@@ -61,13 +63,13 @@ func (r gatherer) gather(ctx context.Context, key types.NamespacedName, m *v1.Vi
 		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
-	g.Migration, g.Config, g.Now, g.Entered = m, r.config(kv), r.Clock.Now(), storer(r).entered(key)
+	g.Migration, g.Config, g.began, g.Entered = m, r.config(kv), r.Clock.Now(), storer(r).entered(key)
 	if r.gate != nil { // an observer writes nothing
 		if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
 			return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 		}
 	}
-	g.Pending = unsettled(g.verdict)
+	g.Pending = pendingText(g.verdict)
 	r.late(g)
 	if err := r.related(ctx, &g.Snapshot); err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (r gatherer) late(g *gathered) {
 	g.Late = strings.Join(texts, "; ")
 }
 
-func unsettled(v expectations.Verdict) string {
+func pendingText(v expectations.Verdict) string {
 	var texts []string
 	for _, p := range v.Pending {
 		texts = append(texts, p.String())
@@ -137,7 +139,7 @@ func (r gatherer) related(ctx context.Context, s *migration.Snapshot) error {
 	case err != nil:
 		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", m.Namespace, m.Spec.VMIName, err)
 	}
-	if s.VMI = migration.GuestOf(m, guest); s.VMI == nil {
+	if s.VMI = migration.VMIOf(m, guest); s.VMI == nil {
 		return nil
 	}
 	return r.pods(ctx, s)
@@ -146,7 +148,7 @@ func (r gatherer) related(ctx context.Context, s *migration.Snapshot) error {
 // pods reads source and target Pod.
 func (r gatherer) pods(ctx context.Context, s *migration.Snapshot) error {
 	var list corev1.PodList
-	err := r.Client.List(ctx, &list, client.InNamespace(s.VMI.Namespace), client.MatchingFields{podByGuest: string(s.VMI.UID)})
+	err := r.Client.List(ctx, &list, client.InNamespace(s.VMI.Namespace), client.MatchingFields{podByVMI: string(s.VMI.UID)})
 	if err != nil {
 		return fmt.Errorf("migrationctrl: list the Pods of %s/%s: %w", s.VMI.Namespace, s.VMI.Name, err)
 	}

@@ -68,7 +68,7 @@ func TestStore_StatusOfWhatHasChangedIsNotWritten(t *testing.T) {
 }
 
 func TestStore_FinalizerStaysWhileActionsFail(t *testing.T) {
-	for name, failures := range map[string]map[migration.ActionKind]error{
+	for name, failures := range map[string]map[migration.Verb]error{
 		"none": nil, "one": {migration.DeletePod: errors.New("no")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestDeletePod_NamesOneIncarnationAndIsAwaited(t *testing.T) {
 		}
 		return nil
 	}}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "target", UID: "target-uid"}})
-	err := actor{s.r}.deletePod(t.Context(), g, migration.Action{Kind: migration.DeletePod, Pod: &migration.PodRef{Name: "target", UID: "target-uid"}})
+	err := actor{s.r}.deletePod(t.Context(), g, migration.Action{Verb: migration.DeletePod, Pod: &migration.PodRef{Name: "target", UID: "target-uid"}})
 	if err != nil || guard == nil || *guard != "target-uid" {
 		t.Errorf("error %v, guarded by %v; want the UID", err, guard)
 	}

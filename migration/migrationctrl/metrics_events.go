@@ -16,8 +16,8 @@ import (
 
 // times holds what the series by migration name report.
 type times struct {
-	guest, node string
-	start, end  time.Time
+	vmi, node  string
+	start, end time.Time
 	// outcome is how it ended; empty before its end.
 	outcome string
 }
@@ -52,11 +52,11 @@ func (m *Metrics) declareNamed() {
 // asOutcome and asTime return the labels of KubeVirt's two kinds of series that name a
 // migration.
 func asOutcome(key client.ObjectKey, t times) []string {
-	return []string{t.guest, key.Name, key.Namespace}
+	return []string{t.vmi, key.Name, key.Namespace}
 }
 
 func asTime(key client.ObjectKey, t times) []string {
-	return []string{t.node, key.Namespace, t.guest, key.Name}
+	return []string{t.node, key.Namespace, t.vmi, key.Name}
 }
 
 // named emits a number for every migration that has it.
@@ -143,7 +143,7 @@ func (m *Metrics) note(was, is *v1.VirtualMachineInstanceMigration) {
 }
 
 func timesOf(o *v1.VirtualMachineInstanceMigration) times {
-	t := times{guest: o.Spec.VMIName}
+	t := times{vmi: o.Spec.VMIName}
 	switch o.Status.Phase {
 	case v1.MigrationSucceeded:
 		t.outcome = succeeded

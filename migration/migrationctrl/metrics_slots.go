@@ -110,11 +110,11 @@ func nodesAtLimit(used map[string]int, limit int) int {
 
 // The outcomes of a pass.
 const (
-	passIdle   = "idle"
-	passActed  = "acted"
-	passGone   = "gone"
-	passOutrun = "outrun"
-	passFailed = "failed"
+	passIdle     = "idle"
+	passActed    = "acted"
+	passGone     = "gone"
+	passLostRace = "outrun"
+	passFailed   = "failed"
 )
 
 // passed counts a pass by its outcome.
@@ -122,8 +122,8 @@ func (m *Metrics) passed(outcome string, err error) {
 	switch {
 	case m == nil:
 		return
-	case vmipatch.Outrun(err):
-		outcome = passOutrun
+	case vmipatch.LostRace(err):
+		outcome = passLostRace
 	case err != nil:
 		outcome = passFailed
 	}

@@ -123,8 +123,8 @@ func (r *Reconciler) Usage(ctx context.Context) (queue.Usage, error) {
 	return r.Admission.Usage(), nil
 }
 
-// Unseen returns the writes for a migration that the caches do not show yet, the oldest first.
-func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
+// Pending returns the writes for a migration that the caches do not show yet, the oldest first.
+func (r *Reconciler) Pending(key types.NamespacedName) []expectations.Pending {
 	if r.gate == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (r storer) postpone(g *gathered, plan migration.Plan, actErr error) time.Du
 		u = before.(unstored)
 	}
 	left := u.since.Add(brief).Sub(now)
-	if _, yes := r.backlog.Outdone(g.key, r.Workers, now); yes {
+	if _, yes := r.backlog.Saturated(g.key, r.Workers, now); yes {
 		left = max(left, backlog.Again)
 	}
 	if actErr != nil || left <= 0 || !passing(g, plan) {

@@ -29,7 +29,7 @@ func TestPostpone_TransientPhases(t *testing.T) {
 		g.Migration.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "state", TargetPersistentStatePVCName: "next"}
 	}
 	held := func(g *gathered, p *migration.Plan) {
-		g.Slot.Held, p.Actions = true, []migration.Action{{Kind: migration.CreateTarget}}
+		g.Slot.Held, p.Actions = true, []migration.Action{{Verb: migration.CreateTarget}}
 	}
 	for name, test := range map[string]struct {
 		from, to phase

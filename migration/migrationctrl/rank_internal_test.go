@@ -133,7 +133,7 @@ func TestRanks(t *testing.T) {
 				case *corev1.Pod:
 					return ranker{r}.rankOfPod(t.Context(), test.of)
 				case *v1.VirtualMachineInstance:
-					return ranker{r}.rankOfGuest(t.Context(), test.of)
+					return ranker{r}.rankOfVMI(t.Context(), test.of)
 				}
 				return ranker{r}.rankOfMigration(t.Context(), test.of)
 			}

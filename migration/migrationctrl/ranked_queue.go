@@ -69,11 +69,11 @@ func (r ranker) rankOfPod(ctx context.Context, o client.Object) int {
 	if ms == nil || ms.SourcePod != o.GetName() && string(ms.MigrationUID) != o.GetLabels()[v1.MigrationJobLabel] {
 		return urgentPriority
 	}
-	return cmp.Or(r.rankOfGuest(ctx, &guest), urgentPriority)
+	return cmp.Or(r.rankOfVMI(ctx, &guest), urgentPriority)
 }
 
-// rankOfGuest is the default rank, except for a VMI that has migrated.
-func (r ranker) rankOfGuest(_ context.Context, o client.Object) int {
+// rankOfVMI is the default rank, except for a VMI that has migrated.
+func (r ranker) rankOfVMI(_ context.Context, o client.Object) int {
 	guest, is := o.(*v1.VirtualMachineInstance)
 	if !is || guest.Status.MigrationState == nil || !guest.Status.MigrationState.Completed {
 		return 0

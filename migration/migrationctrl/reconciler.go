@@ -27,7 +27,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/internal/backlog"
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/queue"
@@ -121,7 +121,7 @@ type Reconciler struct {
 	backlog  backlog.Backlog
 	unstored sync.Map
 	// reported suppresses repeated failure events per migration.
-	reported retold.Failures
+	reported failuretext.Failures
 	// moves are the migrations under way, for their traces.
 	moves *tracecontext.Operations
 	// current replaces Config, if it is set; limiting serializes updates of the limits of
@@ -233,11 +233,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	)
 	if left := (storer{r}).postpone(g, plan, actErr); left > 0 {
 		tracing{r}.waits(ctx, req.NamespacedName, plan)
-		return backlog.Later(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil), left), nil
+		return backlog.Later(at(g.began, r.Clock.Now(), plan.Deadline, plan.RequeueAt, g.verdict.Deadline, g.lateUntil), left), nil
 	}
 	if err := (storer{r}).store(ctx, g, plan); err != nil {
 		failure = errors.Join(actErr, err)
-		return storer{r}.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), failure)
+		return storer{r}.again(ctx, g, at(g.began, r.Clock.Now(), plan.Deadline, plan.RequeueAt), failure)
 	}
 	capacity{r}.settle(g)
 	tracing{r}.waits(ctx, req.NamespacedName, plan)

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/placement"
@@ -78,7 +78,7 @@ func (r storer) storeStatus(ctx context.Context, g *gathered, plan migration.Pla
 		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
 	}
 	if was.Status.Phase != plan.Status.Phase {
-		ctrl.LoggerFrom(ctx).Info("Changed migration phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
+		ctrl.LoggerFrom(ctx).V(1).Info("Changed migration phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
 	}
 	g.Migration = next
 	r.keepNothing(g.key) // everything is stored
@@ -97,7 +97,7 @@ func (r storer) patchMigration(ctx context.Context, g *gathered, next *v1.Virtua
 
 // result returns when to look again. What only an event can change is not retried.
 func (r storer) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
-	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil)
+	next := at(g.began, r.Clock.Now(), plan.Deadline, plan.RequeueAt, g.verdict.Deadline, g.lateUntil)
 	switch {
 	case actErr == nil || awaitsEvent(actErr):
 		return next, nil
@@ -154,7 +154,7 @@ func (r storer) again(ctx context.Context, g *gathered, next reconcile.Result, e
 
 // guarded reports whether the failed action, if any, is guarded by what the pass has read, as
 // the status is. Other writes lose no race: their rejection would repeat.
-func guarded(failures map[migration.ActionKind]error) bool {
+func guarded(failures map[migration.Verb]error) bool {
 	for kind := range failures {
 		if kind != migration.ChangeVMI && kind != migration.Adopt && kind != migration.ChangeClaim {
 			return false
@@ -182,7 +182,7 @@ func delayed(failures int) time.Duration {
 // quiet turns a lost race into a repeated pass. So does an object that was deleted meanwhile:
 // its event will follow.
 func quiet(err error) (reconcile.Result, error) {
-	if vmipatch.Outrun(err) || apierrors.IsNotFound(err) {
+	if vmipatch.LostRace(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err
@@ -190,7 +190,7 @@ func quiet(err error) (reconcile.Result, error) {
 
 // fault emits an event about a failed action, once for as long as it keeps failing.
 func (r *Reconciler) fault(g *gathered, e migration.Event) {
-	if words, news := r.reported.Tell(g.key, retold.Text{Reason: e.Reason, Message: e.Message}, r.Clock.Now()); news {
+	if words, news := r.reported.Wording(g.key, failuretext.Text{Reason: e.Reason, Message: e.Message}, r.Clock.Now()); news {
 		e.Message = words.Message
 		r.emit(g, e)
 	}

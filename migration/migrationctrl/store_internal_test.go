@@ -54,7 +54,7 @@ func TestRequeue_KeepsDeadlines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(now), failures: newFailures()}
 			g := &gathered{key: types.NamespacedName{Namespace: "shop", Name: "move"}}
-			g.Now = began
+			g.began = began
 			for range tc.failures {
 				r.failures.When(reconcile.Request{NamespacedName: g.key})
 			}
@@ -71,14 +71,14 @@ func TestLostRace_RequeuesAtOnce(t *testing.T) {
 	for name, err := range map[string]error{
 		"conflict": apierrors.NewConflict(kind, "db", errors.New("another backup")), "not found": apierrors.NewNotFound(kind, "db"),
 	} {
-		for action, races := range map[migration.ActionKind]bool{
+		for action, races := range map[migration.Verb]bool{
 			migration.ChangeVMI: true, migration.Adopt: true, migration.ChangeClaim: true,
 			migration.AbortBackup: false, migration.CreateClaim: false, migration.CreateTarget: false, migration.Collect: false,
 		} {
 			t.Run(name+" "+string(action), func(t *testing.T) {
 				r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Time{}), failures: newFailures()}
 				g := &gathered{}
-				g.Failures = map[migration.ActionKind]error{action: err}
+				g.Failures = map[migration.Verb]error{action: err}
 				got, left := storer{r}.result(t.Context(), g, migration.Plan{}, fmt.Errorf("refused: %w", err))
 				if atOnce := got.RequeueAfter == conflictRetry && left == nil; atOnce != races || !races && left == nil {
 					t.Errorf("after %s, error %v", got.RequeueAfter, left)

@@ -84,7 +84,7 @@ func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconci
 		return reconcile.Result{}, err
 	}
 	out := evacuation.UpdateWorkloads(in, u.r.Clock.Now())
-	span.SetAttributes(attribute.Int("guests", len(in.Guests)), attribute.Int("outdated", out.Outdated))
+	span.SetAttributes(attribute.Int("guests", len(in.VMIs)), attribute.Int("outdated", out.Outdated))
 	u.reportVain(out.Standings)
 	err = errors.Join(u.do(ctx, workloads, out.Standings), u.evictAll(ctx, out.Standings), u.count(ctx, in.KubeVirt, out))
 	return u.conclude(ctx, workloads, out.Standings, err)
@@ -107,11 +107,11 @@ func (u *Updater) gather(ctx context.Context) (evacuation.Workloads, error) {
 	}
 	here := map[types.UID]bool{}
 	for _, vmi := range vmis {
-		g, err := u.guest(ctx, workloads, vmi)
+		g, err := u.vmi(ctx, workloads, vmi)
 		if err != nil {
 			return in, err
 		}
-		in.Guests, here[vmi.UID] = append(in.Guests, g), true
+		in.VMIs, here[vmi.UID] = append(in.VMIs, g), true
 	}
 	for uid := range u.refused {
 		if !here[uid] {
@@ -123,13 +123,13 @@ func (u *Updater) gather(ctx context.Context) (evacuation.Workloads, error) {
 		return in, fmt.Errorf("migrationctrl: list migrations that run: %w", err)
 	}
 	in.Running = len(running.Items)
-	in.Fleet, err = u.fleet(ctx, kv, in.Guests)
+	in.Fleet, err = u.fleet(ctx, kv, in.VMIs)
 	return in, err
 }
 
 func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, error) {
 	var need v1.VirtualMachineInstanceList
-	if err := u.r.Client.List(ctx, &need, client.MatchingFields{guestNeedsUpdate: yes}, readOnly); err != nil {
+	if err := u.r.Client.List(ctx, &need, client.MatchingFields{vmiNeedsUpdate: yes}, readOnly); err != nil {
 		return nil, fmt.Errorf("migrationctrl: list VMIs to update: %w", err)
 	}
 	out, seen := pointers(need.Items), map[types.UID]bool{}
@@ -140,7 +140,7 @@ func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, 
 	if err := u.r.Client.List(ctx, &made, client.MatchingFields{migrationOfUpdate: yes}, readOnly); err != nil {
 		return nil, fmt.Errorf("migrationctrl: list migrations for updates: %w", err)
 	}
-	more, err := u.guestsOf(ctx, made.Items, seen)
+	more, err := u.vmisOf(ctx, made.Items, seen)
 	return append(out, more...), err
 }
 
@@ -179,7 +179,7 @@ func (u *Updater) reportVain(all []evacuation.Standing) {
 			continue
 		}
 		if !u.reported[s.Migration.UID] {
-			u.emit(s.Guest, migration.Event{Warning: true, Reason: eventInVain, Message: s.Message})
+			u.emit(s.VMI, migration.Event{Warning: true, Reason: eventInVain, Message: s.Message})
 		}
 		reported[s.Migration.UID] = true
 	}
@@ -200,7 +200,7 @@ func (u *Updater) evict(ctx context.Context, s *evacuation.Standing) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	}
 	ref := expectations.Ref{Kind: corev1.SchemeGroupVersion.WithKind(podKind).GroupKind(), Namespace: s.Pod.Namespace, Name: s.Pod.Name}
-	noted := u.gate.Tracker().ExpectDelete(owner(workloads, s.Guest), ref, uid, s.Pod.ResourceVersion)
+	noted := u.gate.Tracker().ExpectDelete(owner(workloads, s.VMI), ref, uid, s.Pod.ResourceVersion)
 	err := u.r.Client.SubResource("eviction").Create(ctx, s.Pod.DeepCopy(), eviction)
 	switch expectations.Classify(expectations.Delete, err) {
 	case expectations.Accepted:
@@ -209,11 +209,11 @@ func (u *Updater) evict(ctx context.Context, s *evacuation.Standing) error {
 		u.gate.Tracker().Cancel(noted)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
-		u.faults.Over(client.ObjectKeyFromObject(s.Guest))
-		u.emit(s.Guest, migration.Event{Reason: eventEvicted, Message: "Evicted Pod " + s.Pod.Name + ": " + s.Message})
+		u.faults.Over(client.ObjectKeyFromObject(s.VMI))
+		u.emit(s.VMI, migration.Event{Reason: eventEvicted, Message: "Evicted Pod " + s.Pod.Name + ": " + s.Message})
 		return nil
 	}
-	u.fault(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evicting Pod " + s.Pod.Name + " failed: " + err.Error()})
+	u.fault(s.VMI, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evicting Pod " + s.Pod.Name + " failed: " + err.Error()})
 	if apierrors.IsTooManyRequests(err) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
@@ -232,10 +232,10 @@ func (u *Updater) evictAll(ctx context.Context, all []evacuation.Standing) error
 		u.batch = u.r.Clock.Now()
 		err := u.evict(ctx, s)
 		if err != nil {
-			u.refused[s.Guest.UID] = u.batch
+			u.refused[s.VMI.UID] = u.batch
 		}
 		if errors.Is(err, errRefused) {
-			ctrl.LoggerFrom(ctx).Info("Evicting Pod was denied, requeueing", "guest", s.Guest.Name, "namespace", s.Guest.Namespace, "error", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("Evicting Pod was denied, requeueing", "virtualMachineInstance", client.ObjectKeyFromObject(s.VMI), "error", err.Error())
 			continue
 		}
 		errs = append(errs, err)

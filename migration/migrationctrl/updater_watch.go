@@ -22,7 +22,7 @@ import (
 // Indexes of the Updater, besides those of the Reconciler: objects that concern it, all under the
 // one value yes.
 const (
-	guestNeedsUpdate  = "migrationctrl.guestNeedsUpdate"
+	vmiNeedsUpdate    = "migrationctrl.guestNeedsUpdate"
 	migrationOfUpdate = "migrationctrl.migrationOfUpdate"
 	migrationRunning  = "migrationctrl.migrationRunning"
 )
@@ -43,7 +43,7 @@ func (u *Updater) index(ctx context.Context, ix client.FieldIndexer) error {
 		of   client.Object
 		by   client.IndexerFunc
 	}{
-		{guestNeedsUpdate, &v1.VirtualMachineInstance{}, func(o client.Object) []string {
+		{vmiNeedsUpdate, &v1.VirtualMachineInstance{}, func(o client.Object) []string {
 			return value(evacuation.NeedsUpdate(o.(*v1.VirtualMachineInstance), image))
 		}},
 		{migrationOfUpdate, &v1.VirtualMachineInstanceMigration{}, func(o client.Object) []string {
@@ -69,9 +69,9 @@ func (u *Updater) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.VirtualMachineInstance{}, toWorkloads(func(o client.Object) bool {
 			vmi, ok := o.(*v1.VirtualMachineInstance)
 			return ok && evacuation.NeedsUpdate(vmi, image)
-		}), builder.WithPredicates(changed(aspectsOfGuest))).
+		}), builder.WithPredicates(changed(aspectsOfVMI))).
 		Watches(&v1.VirtualMachineInstanceMigration{}, toWorkloads(nil), builder.WithPredicates(changed(aspectsOfMigration))).
-		Watches(&corev1.Pod{}, toWorkloads(ofGuest), builder.WithPredicates(changed(aspectsOfPod))).
+		Watches(&corev1.Pod{}, toWorkloads(ofVMI), builder.WithPredicates(changed(aspectsOfPod))).
 		Watches(&corev1.Node{}, u.ofNodes(), builder.WithPredicates(changed(aspectsOfNode))).
 		Watches(&v1.KubeVirt{}, toWorkloads(nil))
 }
@@ -85,7 +85,7 @@ func (u *Updater) ofNodes() handler.EventHandler {
 }
 
 // ofGuest reports whether the object is a VMI's.
-func ofGuest(o client.Object) bool {
+func ofVMI(o client.Object) bool {
 	c := metav1.GetControllerOf(o)
 	return c != nil && c.Kind == vmiKind
 }

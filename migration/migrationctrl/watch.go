@@ -27,7 +27,7 @@ import (
 // fields, never labels that hold names: a name may be longer than a label.
 const (
 	migrationByVMI = "migrationctrl.migrationByVMI"
-	podByGuest     = "migrationctrl.podByGuest"
+	podByVMI       = "migrationctrl.podByVMI"
 	// podByPod has the Pods that Pods control, by the UID of the controlling Pod.
 	podByPod = "migrationctrl.podByPod"
 	// mindful has, under the one value yes, the migrations for which minds is true.
@@ -63,8 +63,8 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		}
 		return nil
 	}
-	if err := ix.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest); err != nil {
-		return fmt.Errorf("migrationctrl: index %s: %w", podByGuest, err)
+	if err := ix.IndexField(ctx, &corev1.Pod{}, podByVMI, byGuest); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", podByVMI, err)
 	}
 	byPod := func(o client.Object) []string {
 		if c := metav1.GetControllerOf(o); c != nil && c.Kind == podKind {
@@ -102,7 +102,7 @@ func (r watcher) watch(b *builder.Builder) *builder.Builder {
 		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(noEvents)). // names the controller; see the next line
 		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, ranker(r).rankOfMigration}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
-		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofGuest), ranker(r).rankOfGuest}).
+		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofVMI), ranker(r).rankOfVMI}).
 		Watches(&corev1.Pod{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofPod), ranker(r).rankOfPod}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
@@ -145,7 +145,7 @@ func (r watcher) siblings() handler.EventHandler {
 }
 
 // ofGuest maps a VMI to its migrations that are not done.
-func (r watcher) ofGuest(ctx context.Context, o client.Object) []reconcile.Request {
+func (r watcher) ofVMI(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.ofName(ctx, o.GetNamespace(), o.GetName())
 }
 

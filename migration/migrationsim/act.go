@@ -16,10 +16,10 @@ import (
 type executor struct{ *Sim }
 
 // act executes the writes until one fails.
-func (s executor) act(j *job, plan migration.Plan) map[migration.ActionKind]error {
+func (s executor) act(j *job, plan migration.Plan) map[migration.Verb]error {
 	for _, a := range plan.Actions {
 		if err := s.do(j, a); err != nil {
-			return map[migration.ActionKind]error{a.Kind: err}
+			return map[migration.Verb]error{a.Verb: err}
 		}
 	}
 	return nil
@@ -27,7 +27,7 @@ func (s executor) act(j *job, plan migration.Plan) map[migration.ActionKind]erro
 
 func (s executor) do(j *job, a migration.Action) error {
 	g := j.guest
-	switch a.Kind {
+	switch a.Verb {
 	case migration.Adopt:
 		metav1.SetMetaDataLabel(&j.m.ObjectMeta, v1.MigrationSelectorLabel, j.m.Spec.VMIName)
 		j.m.Finalizers = append(j.m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
@@ -50,7 +50,7 @@ func (s executor) do(j *job, a migration.Action) error {
 	case migration.AbortBackup:
 		s.abortBackup(g)
 	default:
-		err := fmt.Errorf("%w: %s", errUnknownAction, a.Kind)
+		err := fmt.Errorf("%w: %s", errUnknownAction, a.Verb)
 		s.giveUp(j, err)
 		return err
 	}

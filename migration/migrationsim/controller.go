@@ -79,7 +79,7 @@ func (s controller) pass(j *job) {
 		}
 	}
 	if changed := s.store(j, plan); changed || len(snap.Failures) > 0 {
-		if _, wanted := snap.Claim(); !wanted || j.m.IsFinal() {
+		if _, wanted := snap.Claim(s.clock.now); !wanted || j.m.IsFinal() {
 			s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
 		}
 	}
@@ -88,7 +88,7 @@ func (s controller) pass(j *job) {
 
 // retry schedules another pass after a failed write: soon, or when what it waits for may have
 // happened.
-func (s controller) retry(j *job, failures map[migration.ActionKind]error) {
+func (s controller) retry(j *job, failures map[migration.Verb]error) {
 	for _, err := range failures {
 		var node *migration.NoNodeError
 		var quota *placement.QuotaError
@@ -103,8 +103,8 @@ func (s controller) retry(j *job, failures map[migration.ActionKind]error) {
 // plan schedules a pass for when time alone lets the migration continue, or fail.
 func (s controller) plan(j *job, plan migration.Plan) {
 	next := plan.Deadline
-	if !plan.Wake.IsZero() && (next.IsZero() || plan.Wake.Before(next)) {
-		next = plan.Wake
+	if !plan.RequeueAt.IsZero() && (next.IsZero() || plan.RequeueAt.Before(next)) {
+		next = plan.RequeueAt
 	}
 	if next.IsZero() || next.Equal(j.next) {
 		return
@@ -121,7 +121,7 @@ func (s controller) plan(j *job, plan migration.Plan) {
 func (s controller) snapshot(j *job) migration.Snapshot {
 	g := j.guest
 	snap := migration.Snapshot{
-		Migration: j.m, VMI: g.VMI, Config: s.o.Config, Now: s.clock.now,
+		Migration: j.m, VMI: g.VMI, Config: s.o.Config,
 		TargetPod: migration.TargetPod(g.pods, j.m.UID), Targets: migration.TargetOwners(g.pods, j.m.UID), Claims: g.claims,
 		Launchers: g.pods,
 	}
@@ -160,7 +160,7 @@ func (s controller) resolve(g *simulatedGuest) policy.Resolution {
 
 // reserve claims the slots that the migration needs, or releases those it does not need.
 func (s controller) reserve(j *job, snap migration.Snapshot) queue.Verdict {
-	claim, wanted := snap.Claim()
+	claim, wanted := snap.Claim(s.clock.now)
 	if !wanted {
 		s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
 		return queue.Verdict{}
@@ -173,7 +173,7 @@ func (s controller) reserve(j *job, snap migration.Snapshot) queue.Verdict {
 	return v
 }
 
-func aborts(a migration.Action) bool { return a.Kind == migration.AbortBackup }
+func aborts(a migration.Action) bool { return a.Verb == migration.AbortBackup }
 
 // store writes the status, releases finished migrations, and reports whether anything
 // changed.
@@ -226,7 +226,7 @@ func (s controller) restore() {
 		if j.m.IsFinal() {
 			continue
 		}
-		if c, wanted := s.snapshot(j).Claim(); wanted {
+		if c, wanted := s.snapshot(j).Claim(s.clock.now); wanted {
 			claims = append(claims, c)
 		}
 	}

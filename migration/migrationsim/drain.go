@@ -69,7 +69,7 @@ func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (evacuation.Evic
 		return evacuation.EvictionAnswer{}, fmt.Errorf("migrationsim: VMI %s has no Pod", key)
 	}
 	a := evacuation.Evict(evacuation.Eviction{
-		Pod: pod, Guest: evacuator{s}.standing(g), Descheduler: descheduler, Strategy: s.o.EvictionStrategy, Config: s.o.Config,
+		Pod: pod, Candidate: evacuator{s}.standing(g), Descheduler: descheduler, Strategy: s.o.EvictionStrategy, Config: s.o.Config,
 	}, s.clock.now)
 	if a.Mark != nil {
 		a.Mark.Apply(g.VMI)
@@ -112,12 +112,12 @@ func (s *Sim) Guests(node string) []types.NamespacedName {
 	return keys
 }
 
-func (s evacuator) standing(g *simulatedGuest) evacuation.Guest {
+func (s evacuator) standing(g *simulatedGuest) evacuation.Candidate {
 	all := make([]*v1.VirtualMachineInstanceMigration, 0, len(g.jobs))
 	for _, j := range g.jobs {
 		all = append(all, j.m)
 	}
-	return evacuation.Guest{VMI: g.VMI, Migrations: all, Pods: g.pods}
+	return evacuation.Candidate{VMI: g.VMI, Migrations: all, Pods: g.pods}
 }
 
 func (s evacuator) judge(g *simulatedGuest, node string) evacuation.Standing {
@@ -126,7 +126,7 @@ func (s evacuator) judge(g *simulatedGuest, node string) evacuation.Standing {
 		obj = n.obj
 	}
 	return evacuation.Evacuate(evacuation.Evacuation{
-		Node: node, Draining: evacuation.Draining(obj, s.o.Config.Cluster), Guests: []evacuation.Guest{s.standing(g)},
+		Node: node, Draining: evacuation.Draining(obj, s.o.Config.Cluster), VMIs: []evacuation.Candidate{s.standing(g)},
 		Strategy: s.o.EvictionStrategy, Fleet: "simulated", Config: s.o.Config,
 	}, s.clock.now)[0]
 }

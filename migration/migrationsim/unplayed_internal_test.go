@@ -27,7 +27,7 @@ func TestUnknownAction_AffectsOneVMI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := (executor{s}).do(s.all[0], migration.Action{Kind: "Teleport"}); err == nil {
+	if err := (executor{s}).do(s.all[0], migration.Action{Verb: "Teleport"}); err == nil {
 		t.Error("an unknown action succeeds")
 	}
 	begin := s.Now()

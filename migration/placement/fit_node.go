@@ -11,7 +11,7 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 )
 
 // NodeUsage holds what the Pods of each node request, by node name; "pods" is their number.

@@ -79,7 +79,7 @@ func newEntry(p *v1alpha1.MigrationPolicy) *entry {
 	if sel == nil {
 		return e
 	}
-	e.weight = weight{guest: len(sel.VirtualMachineInstanceSelector), namespace: len(sel.NamespaceSelector)}
+	e.weight = weight{vmi: len(sel.VirtualMachineInstanceSelector), namespace: len(sel.NamespaceSelector)}
 	e.demands = make([]demand, 0, e.weight.total())
 	for k, v := range sel.VirtualMachineInstanceSelector {
 		e.demands = append(e.demands, demand{key: k, value: v})
@@ -105,13 +105,13 @@ func (d demand) compare(o demand) int {
 }
 
 // weight is the specificity of a policy.
-type weight struct{ guest, namespace int }
+type weight struct{ vmi, namespace int }
 
-func (w weight) total() int { return w.guest + w.namespace }
+func (w weight) total() int { return w.vmi + w.namespace }
 
 // against puts the winner first: more labels, then more labels of the VMI.
 func (w weight) against(o weight) int {
-	return cmp.Or(cmp.Compare(o.total(), w.total()), cmp.Compare(o.guest, w.guest))
+	return cmp.Or(cmp.Compare(o.total(), w.total()), cmp.Compare(o.vmi, w.vmi))
 }
 
 // Match is the outcome of matching a VMI against all policies.
@@ -119,8 +119,8 @@ type Match struct {
 	// Winner is nil when no policy matches.
 	Winner *v1alpha1.MigrationPolicy
 
-	index            *policyIndex
-	guest, namespace map[string]string
+	index          *policyIndex
+	vmi, namespace map[string]string
 }
 
 // Name returns the winner's name, or nil.
@@ -139,7 +139,7 @@ func (m Match) Name() *string {
 //
 // The labels must not change as long as [Match.Candidates] of the result is used.
 func (p Policies) Match(guest, namespace map[string]string) Match {
-	m := Match{index: p.index, guest: guest, namespace: namespace}
+	m := Match{index: p.index, vmi: guest, namespace: namespace}
 	if p.index == nil {
 		return m
 	}
@@ -173,7 +173,7 @@ func (m *Match) first(d demand, best int) int {
 // missing returns the first label that the policy demands and that is missing.
 func (m *Match) missing(e *entry) (demand, bool) {
 	for _, d := range e.demands {
-		have := m.guest
+		have := m.vmi
 		if d.namespace {
 			have = m.namespace
 		}

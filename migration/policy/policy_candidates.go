@@ -72,7 +72,7 @@ func (m *Match) consider(e *entry) Candidate {
 		c.missing = d
 		return c
 	}
-	c.Matches, c.VMILabels, c.NamespaceLabels = true, e.weight.guest, e.weight.namespace
+	c.Matches, c.VMILabels, c.NamespaceLabels = true, e.weight.vmi, e.weight.namespace
 	return c
 }
 
@@ -100,8 +100,8 @@ func surpasses(winner string, w, l weight, loser string) string {
 	switch {
 	case w.total() != l.total():
 		return fmt.Sprintf("%s names more labels than %s (%d instead of %d)", winner, loser, w.total(), l.total())
-	case w.guest != l.guest:
-		return fmt.Sprintf("%s names more labels of the VMI than %s (%d instead of %d)", winner, loser, w.guest, l.guest)
+	case w.vmi != l.vmi:
+		return fmt.Sprintf("%s names more labels of the VMI than %s (%d instead of %d)", winner, loser, w.vmi, l.vmi)
 	}
 	return fmt.Sprintf("%s is as specific as %s and comes first by name", winner, loser)
 }

@@ -126,9 +126,9 @@ func TestMatch_AgreesWithOracle(t *testing.T) {
 // agree compares a match, and if explained its candidates too, with the oracle.
 func agree(t *testing.T, m Match, all []v1alpha1.MigrationPolicy, explained bool) {
 	t.Helper()
-	matching := oracle(all, m.guest, m.namespace)
+	matching := oracle(all, m.vmi, m.namespace)
 	if got, want := winner(m), best(matching); got != want {
-		t.Fatalf("winner is %q, want %q; VMI %v, namespace %v, policies %+v", got, want, m.guest, m.namespace, all)
+		t.Fatalf("winner is %q, want %q; VMI %v, namespace %v, policies %+v", got, want, m.vmi, m.namespace, all)
 	}
 	if !explained {
 		return
@@ -161,7 +161,7 @@ func agree(t *testing.T, m Match, all []v1alpha1.MigrationPolicy, explained bool
 		out = append(out, c.Name)
 	}
 	if !slices.Equal(got, want) || !slices.Equal(out, excluded) {
-		t.Fatalf("candidates are %v, then %v; want %v, then %v; VMI %v, namespace %v, policies %+v", got, out, want, excluded, m.guest, m.namespace, all)
+		t.Fatalf("candidates are %v, then %v; want %v, then %v; VMI %v, namespace %v, policies %+v", got, out, want, excluded, m.vmi, m.namespace, all)
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *Signer) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.
 	if err := s.Client.Status().Update(ctx, r); err != nil {
 		return reconcile.Result{}, fmt.Errorf("answer request %s: %w", r.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Signed the certificate of a node agent", "node", node)
+	ctrl.LoggerFrom(ctx).V(1).Info("Signed the certificate of a node agent", "node", node)
 	return reconcile.Result{}, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 )
 
 // asks is a client to whom daemons vouch for themselves.
@@ -90,7 +90,7 @@ func (w *world) testMetrics(t *testing.T, daemons []*daemon) {
 		answers("a stranger", &question{d.metrics, stranger}, http.StatusForbidden)
 		answers("one who may", &question{d.metrics, w.scraper}, http.StatusOK, "virtloom_", "go_goroutines")
 		if i == 0 { // the controller; reading metrics does not include its view
-			answers("one who may see metrics", &question{strings.TrimSuffix(d.metrics, "/metrics") + sight.Path, w.scraper}, http.StatusForbidden)
+			answers("one who may see metrics", &question{strings.TrimSuffix(d.metrics, "/metrics") + cachestate.Path, w.scraper}, http.StatusForbidden)
 		}
 	}
 }

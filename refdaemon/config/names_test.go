@@ -189,7 +189,7 @@ func TestRules_NoWildcards(t *testing.T) {
 	})
 }
 
-// TestPriorityClasses_AgentsFirst makes sure that no guest's Pod can push an agent off its node.
+// TestPriorityClasses_AgentsFirst makes sure that no launcher Pod can push an agent off its node.
 func TestPriorityClasses_AgentsFirst(t *testing.T) {
 	values := map[string]int32{}
 	for _, c := range of[schedulingv1.PriorityClass](t, objects(t, "default"), "PriorityClass") {

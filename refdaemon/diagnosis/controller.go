@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 )
 
 // unasked is printed when the controller was not asked; unequal when its settings may differ.
@@ -28,8 +28,8 @@ type Controller struct {
 	Error string `json:"error,omitempty"`
 	// Leads is true if it is the leader.
 	Leads bool `json:"leads,omitempty"`
-	// Unseen are its own writes that its cache has not observed yet.
-	Unseen []sight.Write `json:"unseen,omitempty"`
+	// Pending are its own writes that its cache has not observed yet.
+	Pending []cachestate.Write `json:"unseen,omitempty"`
 	// Settings are the settings of the controller that differ from those of this diagnosis.
 	Settings []Setting `json:"settings,omitempty"`
 	// Lags are the objects that its cache holds in an older version, or not at all.
@@ -57,7 +57,7 @@ type Lag struct {
 }
 
 // sees asks the controller, and compares its answer.
-func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
+func (c *Cluster) sees(ctx context.Context, q cachestate.Question) Controller {
 	if c.Ask == nil {
 		return Controller{}
 	}
@@ -65,12 +65,12 @@ func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 	if err != nil {
 		return Controller{Asked: true, Error: err.Error()}
 	}
-	out := Controller{Asked: true, Leads: s.Leads, Unseen: s.Unseen, At: &s.At, Settings: c.differ(s.Settings)}
+	out := Controller{Asked: true, Leads: s.Leads, Pending: s.Pending, At: &s.At, Settings: c.differ(s.Settings)}
 	cached := map[string]string{}
 	for _, o := range s.Objects {
 		cached[o.Kind+" "+o.Name] = o.ResourceVersion
 	}
-	stored, err := sight.Versions(ctx, c.Reader, q)
+	stored, err := cachestate.Versions(ctx, c.Reader, q)
 	if err != nil {
 		out.Error = err.Error()
 		return out
@@ -121,7 +121,7 @@ func (c Controller) text(b *strings.Builder, next bool) {
 	case !c.Leads:
 		writeLine(b, "Controller", "the replica that answered is not the leader; ask the leader")
 	}
-	for _, w := range c.Unseen {
+	for _, w := range c.Pending {
 		writeLine(b, "Controller", "waiting for its cache to observe: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
 		writeLine(b, "", "until then it creates and deletes nothing for the object; after 30 seconds it reads live instead")
 	}
@@ -137,7 +137,7 @@ func (c Controller) text(b *strings.Builder, next bool) {
 		writeLine(b, "Controller", "its cache lags: of %s it %s, stored is version %s", l.Object, have, l.Stored)
 		writeLine(b, "", "remedy: none, unless it persists: then check its log for failing watches, and the load of the API server")
 	}
-	if c.Leads && len(c.Unseen)+len(c.Lags) == 0 {
+	if c.Leads && len(c.Pending)+len(c.Lags) == 0 {
 		writeLine(b, "Controller", "leads; its cache is up to date and has observed all its writes")
 	}
 }

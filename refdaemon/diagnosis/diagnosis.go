@@ -5,7 +5,7 @@
 // on a dump of one.
 //
 // Only the controller knows whether its caches lag and which of its writes they miss; it can be asked for
-// that (package sight). A diagnosis without its answer says so.
+// that (package cachestate). A diagnosis without its answer says so.
 package diagnosis
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/virtloom/virtloom/migration/explain"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/placement"
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
@@ -43,7 +43,7 @@ type Cluster struct {
 	// Machines decides about VirtualMachines, which it only observes; nil if they are left to another controller.
 	Machines *vmctrl.Reconciler
 	// Guests and Migrations decide; both only observe.
-	Guests     *vmictrl.Reconciler
+	VMIs       *vmictrl.Reconciler
 	Migrations *migrationctrl.Reconciler
 	// Reader reads from their source.
 	Reader client.Reader
@@ -54,20 +54,20 @@ type Cluster struct {
 	// Settings are the settings of Guests and Migrations by flag, to be compared with those of the controller.
 	Settings map[string]string
 	// Ask asks the controller for its view; nil if it is not asked.
-	Ask func(context.Context, sight.Question) (*sight.Sight, error)
+	Ask func(context.Context, cachestate.Question) (*cachestate.State, error)
 }
 
 // Guest is the diagnosis of a VMI.
-type Guest struct {
+type VMI struct {
 	diagnose.Diagnosis
 	// Migrations are the unfinished migrations of the VMI.
-	Migrations []Move `json:"migrations,omitempty"`
+	Migrations []MigrationSummary `json:"migrations,omitempty"`
 	// Controller is the view of the controller.
 	Controller Controller `json:"controller"`
 }
 
 // Move is the summary of a migration of a VMI.
-type Move struct {
+type MigrationSummary struct {
 	// Name is the migration's, Phase its phase.
 	Name  string                                  `json:"name"`
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
@@ -86,15 +86,15 @@ type Migration struct {
 }
 
 // Guest diagnoses a VMI. Its error wraps ErrUnknown if there is none of the name.
-func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, error) {
-	d, err := c.Guests.Explain(ctx, key)
+func (c *Cluster) VMI(ctx context.Context, key types.NamespacedName) (*VMI, error) {
+	d, err := c.VMIs.Explain(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if d == nil {
 		return nil, c.unknown(ctx, v1.VirtualMachineInstanceGroupVersionKind.Kind, key, &v1.VirtualMachineInstanceList{})
 	}
-	g := &Guest{Diagnosis: *d}
+	g := &VMI{Diagnosis: *d}
 	if err := c.place(ctx, g); err != nil {
 		return nil, err
 	}
@@ -112,15 +112,15 @@ func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, 
 			return nil, err
 		}
 		if e != nil {
-			g.Migrations = append(g.Migrations, Move{Name: e.Migration, Phase: e.Phase, Responsible: e.Responsible, Reason: e.Reason, Message: e.Message, Unblock: e.Unblock})
+			g.Migrations = append(g.Migrations, MigrationSummary{Name: e.Migration, Phase: e.Phase, Responsible: e.Responsible, Reason: e.Reason, Message: e.Message, Unblock: e.Unblock})
 		}
 	}
-	g.Controller = c.sees(ctx, sight.Question{Kind: sight.Guest, NamespacedName: key})
+	g.Controller = c.sees(ctx, cachestate.Question{Kind: cachestate.VMI, NamespacedName: key})
 	return g, nil
 }
 
 // place explains, for an unschedulable Pod, why each node rejects it.
-func (c *Cluster) place(ctx context.Context, g *Guest) error {
+func (c *Cluster) place(ctx context.Context, g *VMI) error {
 	i := slices.IndexFunc(g.Findings, func(f diagnose.Finding) bool { return f.Kind == diagnose.Unschedulable })
 	if i < 0 || g.Pod == nil {
 		return nil
@@ -168,7 +168,7 @@ func (c *Cluster) Migration(ctx context.Context, key types.NamespacedName) (*Mig
 	if e == nil {
 		return nil, c.unknown(ctx, v1.VirtualMachineInstanceMigrationGroupVersionKind.Kind, key, &v1.VirtualMachineInstanceMigrationList{})
 	}
-	return &Migration{Explanation: *e, Controller: c.sees(ctx, sight.Question{Kind: sight.Migration, NamespacedName: key})}, nil
+	return &Migration{Explanation: *e, Controller: c.sees(ctx, cachestate.Question{Kind: cachestate.Migration, NamespacedName: key})}, nil
 }
 
 // unknown returns an error that wraps ErrUnknown and lists the existing names.

@@ -34,9 +34,9 @@ import (
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/queue"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/refdaemon/dump"
-	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vm/vmctrl"
 	"github.com/virtloom/virtloom/vmi"
@@ -87,7 +87,7 @@ func clusterOf(t *testing.T, d *dump.Dump) *diagnosis.Cluster {
 	if err := errors.Join(guests.Observe(t.Context(), d), moves.Observe(t.Context(), d), machines.Observe(t.Context(), d)); err != nil {
 		t.Fatal(err)
 	}
-	return &diagnosis.Cluster{Machines: machines, Guests: guests, Migrations: moves, Reader: d, Now: now, SilentAfter: vmi.DefaultSilentAfter}
+	return &diagnosis.Cluster{Machines: machines, VMIs: guests, Migrations: moves, Reader: d, Now: now, SilentAfter: vmi.DefaultSilentAfter}
 }
 
 func nodeObject(name string, change ...func(*corev1.Node)) *corev1.Node {
@@ -173,7 +173,7 @@ var diagnoses = map[string]struct {
 	"a node at rest": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a"), nodeObject("b")) },
 		[2]string{"node", "a"}, nil, []string{"Node          a, ready", "(30s ago)", "Schedulable   yes", "Guests        1 Running", "Findings      none"}},
 	"a silent node": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a", silent)) },
-		[2]string{"node", "a"}, []diagnose.FindingKind{diagnose.NodeSilent, diagnose.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "guest ns/web: "}},
+		[2]string{"node", "a"}, []diagnose.FindingKind{diagnose.NodeSilent, diagnose.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "VMI ns/web: "}},
 	"a node without an agent": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Annotations, n.Labels = nil, nil })}
 	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnosis.NoAgent}, []string{"Heartbeat     none", "by its label", "Guests        none"}},
@@ -224,7 +224,7 @@ var diagnoses = map[string]struct {
 		lost := guest(t, "lost")[:1]
 		pod := guest(t, "orphan")[1]
 		return append(append(lost, pod), nodeObject("a"))
-	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnose.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
+	}, [2]string{"node", "a"}, []diagnose.FindingKind{diagnose.LauncherMissing, diagnosis.PodOfNobody}, []string{"VMI ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
 	"a node that guests leave": {func(t *testing.T) []client.Object {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {
@@ -247,7 +247,7 @@ func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (writer, err
 	key := types.NamespacedName{Namespace: "ns", Name: what[1]}
 	switch what[0] {
 	case "vmi":
-		return c.Guest(ctx, key)
+		return c.VMI(ctx, key)
 	case "migration":
 		return c.Migration(ctx, key)
 	}
@@ -257,7 +257,7 @@ func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (writer, err
 func findings(of writer) []diagnose.FindingKind {
 	var all []diagnose.Finding
 	switch d := of.(type) {
-	case *diagnosis.Guest:
+	case *diagnosis.VMI:
 		all = d.Findings
 	case *diagnosis.Node:
 		all = d.Findings
@@ -329,35 +329,35 @@ func TestDiagnoses_NotFound(t *testing.T) {
 }
 
 func TestDiagnoses_ControllerView(t *testing.T) {
-	object := func(kind, name, version string) sight.Object {
-		return sight.Object{Kind: kind, Name: name, ResourceVersion: version}
+	object := func(kind, name, version string) cachestate.Object {
+		return cachestate.Object{Kind: kind, Name: name, ResourceVersion: version}
 	}
 	vmi7, pod7 := object("VirtualMachineInstance", "ns/web", "999"), object("Pod", "ns/virt-launcher-web-k66kn5t2a7", "999")
 	for name, tt := range map[string]struct {
-		sees sight.Sight
+		sees cachestate.State
 		err  error
 		says []string
 	}{
-		"all":     {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}}, nil, []string{"leads; its cache is up to date"}},
-		"newer":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads; its cache is up to date"}},
-		"older":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is version 999", "failing watches"}},
-		"no Pod":  {sight.Sight{Leads: true, Objects: []sight.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is version 999"}},
-		"a write": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Unseen: []sight.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"waiting for its cache to observe: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
-		"other settings": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Settings: map[string]string{"launcher-image": "theirs", "unheard-of": "x", "same": "s"}}, nil,
+		"all":     {cachestate.State{Leads: true, Objects: []cachestate.Object{vmi7, pod7}}, nil, []string{"leads; its cache is up to date"}},
+		"newer":   {cachestate.State{Leads: true, Objects: []cachestate.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads; its cache is up to date"}},
+		"older":   {cachestate.State{Leads: true, Objects: []cachestate.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is version 999", "failing watches"}},
+		"no Pod":  {cachestate.State{Leads: true, Objects: []cachestate.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is version 999"}},
+		"a write": {cachestate.State{Leads: true, Objects: []cachestate.Object{vmi7, pod7}, Pending: []cachestate.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"waiting for its cache to observe: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
+		"other settings": {cachestate.State{Leads: true, Objects: []cachestate.Object{vmi7, pod7}, Settings: map[string]string{"launcher-image": "theirs", "unheard-of": "x", "same": "s"}}, nil,
 			[]string{`runs with --launcher-image="theirs", this diagnosis with "ours"`, "remedy: pass the controller's file to --config, or its value to --launcher-image"}},
-		"not its turn":  {sight.Sight{Objects: []sight.Object{vmi7, pod7}}, nil, []string{"is not the leader; ask the leader"}},
-		"nobody at all": {sight.Sight{}, errors.New("connection refused"), []string{"did not report its view: connection refused", "check that it runs"}},
+		"not its turn":  {cachestate.State{Objects: []cachestate.Object{vmi7, pod7}}, nil, []string{"is not the leader; ask the leader"}},
+		"nobody at all": {cachestate.State{}, errors.New("connection refused"), []string{"did not report its view: connection refused", "check that it runs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf(t, taken(t, append(guest(t, "web"), nodeObject("a"))...))
 			c.Settings = map[string]string{"launcher-image": "ours", "same": "s"}
-			c.Ask = func(_ context.Context, q sight.Question) (*sight.Sight, error) {
-				if q != (sight.Question{Kind: sight.Guest, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}}) {
+			c.Ask = func(_ context.Context, q cachestate.Question) (*cachestate.State, error) {
+				if q != (cachestate.Question{Kind: cachestate.VMI, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "web"}}) {
 					t.Errorf("asked about %v", q)
 				}
 				return &tt.sees, tt.err
 			}
-			g, err := c.Guest(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web"})
+			g, err := c.VMI(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web"})
 			if err != nil {
 				t.Fatal(err)
 			}

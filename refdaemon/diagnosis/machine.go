@@ -18,7 +18,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/vm"
 	"github.com/virtloom/virtloom/vm/instancetype"
 	"github.com/virtloom/virtloom/vmi/diagnose"
@@ -35,7 +35,7 @@ const (
 	// RecoveryRequired means that it is not started before a user has corrected its volumes.
 	RecoveryRequired diagnose.FindingKind = "RecoveryRequired"
 	// WaitingForGuest means that its VMI must act, which has findings of its own.
-	WaitingForGuest diagnose.FindingKind = "WaitingForGuest"
+	WaitingForVMI diagnose.FindingKind = "WaitingForGuest"
 	// Unmanaged means that VirtualMachines are left to another controller.
 	Unmanaged diagnose.FindingKind = "Unmanaged"
 )
@@ -66,7 +66,7 @@ type Machine struct {
 	// Findings lists blockers and problems, the most significant first.
 	Findings []diagnose.Finding `json:"findings"`
 	// Guest is the diagnosis of its VMI, with Pod and migrations; nil if it has none.
-	Guest *Guest `json:"guest,omitempty"`
+	VMI *VMI `json:"guest,omitempty"`
 	// Controller is the view of the controller.
 	Controller Controller `json:"controller"`
 }
@@ -105,7 +105,7 @@ func (c *Cluster) Machine(ctx context.Context, key types.NamespacedName) (*Machi
 	}
 	m.notStarted()
 	m.Turn = m.turn()
-	m.Controller = c.sees(ctx, sight.Question{Kind: sight.Machine, NamespacedName: key})
+	m.Controller = c.sees(ctx, cachestate.Question{Kind: cachestate.Machine, NamespacedName: key})
 	return m, nil
 }
 
@@ -258,7 +258,7 @@ func (c *Cluster) descend(ctx context.Context, m *Machine, of *v1.VirtualMachine
 		return fmt.Errorf("read VirtualMachineInstance %s: %w", key, err)
 	}
 	var err error
-	m.Guest, err = c.Guest(ctx, key)
+	m.VMI, err = c.VMI(ctx, key)
 	return err
 }
 
@@ -267,7 +267,7 @@ func (m *Machine) notStarted() {
 	starts := slices.ContainsFunc(m.Next, func(s MachineStep) bool {
 		return s.Verb == vm.CreateVMI || s.Verb == vm.AdoptVMI || s.Verb == vm.UpdateVM
 	})
-	if m.Guest != nil || len(m.Findings) > 0 || starts {
+	if m.VMI != nil || len(m.Findings) > 0 || starts {
 		return
 	}
 	why := map[v1.VirtualMachineRunStrategy]string{
@@ -284,18 +284,18 @@ func (m *Machine) notStarted() {
 
 // turn returns what all else waits for. A VM that only waits for its VMI, or that runs until a restart, leaves that to the VMI.
 func (m *Machine) turn() *Turn {
-	later := func(f diagnose.Finding) bool { return f.Kind == WaitingForGuest || f.Kind == RestartRequired }
+	later := func(f diagnose.Finding) bool { return f.Kind == WaitingForVMI || f.Kind == RestartRequired }
 	all := slices.DeleteFunc(slices.Clone(m.Findings), later)
-	if m.Guest != nil {
-		all = append(all, m.Guest.Findings...)
+	if m.VMI != nil {
+		all = append(all, m.VMI.Findings...)
 	}
 	for _, f := range all {
 		if f.Responsible != "" {
 			return &Turn{Responsible: f.Responsible, Until: f.Until, Object: f.Object}
 		}
 	}
-	if m.Guest != nil && len(m.Guest.Migrations) > 0 {
-		move := m.Guest.Migrations[0]
+	if m.VMI != nil && len(m.VMI.Migrations) > 0 {
+		move := m.VMI.Migrations[0]
 		return &Turn{Responsible: move.Responsible, Until: move.Unblock, Object: v1.VirtualMachineInstanceMigrationGroupVersionKind.Kind + " " + m.Namespace + "/" + move.Name}
 	}
 	if i := slices.IndexFunc(m.Findings, later); i >= 0 {

@@ -21,11 +21,11 @@ const noneOrLog = "none; if it persists, check that the controller runs, and its
 
 // machineAdvices is the advice by the reason of the wait.
 var machineAdvices = map[string]machineAdvice{
-	"WaitingForCache": {diagnose.WriteUnseen, "nothing is created or deleted based on a cache that lacks the controller's own writes",
+	"WaitingForCache": {diagnose.WritePending, "nothing is created or deleted based on a cache that lacks the controller's own writes",
 		"none: the object is read live after 30s"},
 	"WaitingForSpec": {diagnose.WaitingForController, "a VMI has the generation of the spec that it is made from", noneOrLog},
 	"VMITerminating": {diagnose.Ending, "there is never more than one VMI of a VM", "wait for it to end; refdaemon explain vmi reports what it waits for"},
-	"VMINotRunning":  {WaitingForGuest, "a VM is as its VMI is", "see the findings of the VMI below"},
+	"VMINotRunning":  {WaitingForVMI, "a VM is as its VMI is", "see the findings of the VMI below"},
 	string(v1.VirtualMachineStatusCrashLoopBackOff): {BackOff, "VMIs that fail before they run are replaced after a delay, which grows with their number up to five minutes",
 		"find out why they fail: events of the VM and of its VMIs, and the log of the launcher Pod; to start at once, set spec.runStrategy to Halted, then back"},
 	string(v1.VirtualMachineStatusProvisioning): {diagnose.WaitingForStorage, "a VMI must not start from a disk that is partially populated",

@@ -25,9 +25,9 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/refdaemon/dump"
-	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 )
 
@@ -167,7 +167,7 @@ var machines = map[string]struct {
 		[]diagnose.FindingKind{diagnose.WaitingForStorage}, "user, for PersistentVolumeClaim ns/data"},
 	"no node": {func(t *testing.T) []client.Object {
 		return runs(t, func(_ *v1.VirtualMachine, g *v1.VirtualMachineInstance, p *corev1.Pod) { unplaced(g, p) })
-	}, []diagnose.FindingKind{diagnosis.WaitingForGuest, diagnose.Unschedulable}, "scheduler, for Pod ns/"},
+	}, []diagnose.FindingKind{diagnosis.WaitingForVMI, diagnose.Unschedulable}, "scheduler, for Pod ns/"},
 	"migrates": {func(t *testing.T) []client.Object { return append(runs(t), move("m", "web")) }, nil, "controller, for VirtualMachineInstanceMigration ns/m"},
 	"of another controller": {func(t *testing.T) []client.Object {
 		other := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstanceReplicaSet", Name: "set", UID: "set", Controller: new(true)}
@@ -222,8 +222,8 @@ func TestMachines(t *testing.T) {
 			for _, f := range m.Findings {
 				kinds = append(kinds, f.Kind)
 			}
-			if m.Guest != nil {
-				for _, f := range m.Guest.Findings {
+			if m.VMI != nil {
+				for _, f := range m.VMI.Findings {
 					kinds = append(kinds, f.Kind)
 				}
 			}
@@ -285,12 +285,12 @@ func TestMachines_NotFound(t *testing.T) {
 
 func TestMachines_ControllerView(t *testing.T) {
 	c := clusterOf(t, taken(t, machine(v1.RunStrategyHalted)))
-	c.Ask = func(_ context.Context, q sight.Question) (*sight.Sight, error) {
-		if q.Kind != sight.Machine || q.Name != "web" {
+	c.Ask = func(_ context.Context, q cachestate.Question) (*cachestate.State, error) {
+		if q.Kind != cachestate.Machine || q.Name != "web" {
 			t.Errorf("asked about %v", q)
 		}
-		return &sight.Sight{Leads: true, Objects: []sight.Object{{Kind: "VirtualMachine", Name: "ns/web", ResourceVersion: "5"}},
-			Unseen: []sight.Write{{Text: "update of VirtualMachine ns/web", Since: now}}}, nil
+		return &cachestate.State{Leads: true, Objects: []cachestate.Object{{Kind: "VirtualMachine", Name: "ns/web", ResourceVersion: "5"}},
+			Pending: []cachestate.Write{{Text: "update of VirtualMachine ns/web", Since: now}}}, nil
 	}
 	m, err := c.Machine(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web"})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/diagnose"
 )
@@ -57,7 +57,7 @@ type Node struct {
 	Cordoned    bool     `json:"cordoned,omitempty"`
 	Taints      []string `json:"taints,omitempty"`
 	// Guests counts the VMIs on it by phase, without finished ones.
-	Guests []PhaseCount `json:"guests,omitempty"`
+	VMIs []PhaseCount `json:"guests,omitempty"`
 	// Outbound and Inbound are its migration slots, Cluster those of all nodes; Leaving and Entering are the VMIs that
 	// migrate according to their leases.
 	Outbound Slots    `json:"outbound"`
@@ -73,8 +73,8 @@ type Node struct {
 
 // PhaseCount is the number of VMIs in a phase.
 type PhaseCount struct {
-	Phase  v1.VirtualMachineInstancePhase `json:"phase"`
-	Guests int                            `json:"guests"`
+	Phase v1.VirtualMachineInstancePhase `json:"phase"`
+	VMIs  int                            `json:"guests"`
 }
 
 // Slots counts migration slots.
@@ -94,7 +94,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	}
 	n := &Node{Name: name, At: c.Now, Findings: []diagnose.Finding{}}
 	n.own(node, c.SilentAfter)
-	for _, look := range []func(context.Context, *Node) error{c.slots, c.guestsOf, c.podsOf} {
+	for _, look := range []func(context.Context, *Node) error{c.slots, c.vmisOf, c.podsOf} {
 		if err := look(ctx, n); err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	n.draining(node, taint)
-	n.Controller = c.sees(ctx, sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: name}})
+	n.Controller = c.sees(ctx, cachestate.Question{Kind: cachestate.Node, NamespacedName: types.NamespacedName{Name: name}})
 	return n, nil
 }
 
@@ -143,7 +143,7 @@ func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 
 // unfit adds findings about what the node lacks, and reports whether there are any.
 func (n *Node) unfit(node *corev1.Node) bool {
-	const why = "guests would fail there, so the agent has none placed on the node"
+	const why = "VMIs would fail there, so the agent has none placed on the node"
 	problems, err := nodectrl.ProblemsOf(node)
 	if err != nil {
 		n.find(NodeUnfit, "what its agent reports to be missing cannot be read: "+err.Error(), why, "check the agent's log")
@@ -198,7 +198,7 @@ var amiss = map[diagnose.FindingKind]bool{
 }
 
 // guestsOf counts the VMIs on the node and those that migrate from and to it.
-func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
+func (c *Cluster) vmisOf(ctx context.Context, n *Node) error {
 	var all v1.VirtualMachineInstanceList
 	if err := c.Reader.List(ctx, &all); err != nil {
 		return fmt.Errorf("list the VMIs: %w", err)
@@ -212,7 +212,7 @@ func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
-	slices.SortFunc(n.Guests, func(a, b PhaseCount) int { return cmp.Compare(a.Phase, b.Phase) })
+	slices.SortFunc(n.VMIs, func(a, b PhaseCount) int { return cmp.Compare(a.Phase, b.Phase) })
 	return nil
 }
 
@@ -237,24 +237,24 @@ func (n *Node) count(g *v1.VirtualMachineInstance) bool {
 	if g.Status.NodeName != n.Name {
 		return lease.Holder == n.Name
 	}
-	at := slices.IndexFunc(n.Guests, func(p PhaseCount) bool { return p.Phase == g.Status.Phase })
+	at := slices.IndexFunc(n.VMIs, func(p PhaseCount) bool { return p.Phase == g.Status.Phase })
 	if at < 0 {
-		at = len(n.Guests)
-		n.Guests = append(n.Guests, PhaseCount{Phase: g.Status.Phase})
+		at = len(n.VMIs)
+		n.VMIs = append(n.VMIs, PhaseCount{Phase: g.Status.Phase})
 	}
-	n.Guests[at].Guests++
+	n.VMIs[at].VMIs++
 	return true
 }
 
 // amiss adds findings about a VMI of the node.
 func (c *Cluster) amiss(ctx context.Context, n *Node, guest types.NamespacedName) error {
-	d, err := c.Guests.Explain(ctx, guest)
+	d, err := c.VMIs.Explain(ctx, guest)
 	if err != nil || d == nil {
 		return err
 	}
 	for _, f := range d.Findings {
 		if amiss[f.Kind] {
-			f.What = "guest " + guest.String() + ": " + f.What
+			f.What = "VMI " + guest.String() + ": " + f.What
 			n.Findings = append(n.Findings, f)
 		}
 	}
@@ -301,8 +301,8 @@ func (c *Cluster) drainTaint(ctx context.Context) (string, error) {
 // draining adds a finding for VMIs on a node that accepts no new ones.
 func (n *Node) draining(node *corev1.Node, taint string) {
 	count := 0
-	for _, g := range n.Guests {
-		count += g.Guests
+	for _, g := range n.VMIs {
+		count += g.VMIs
 	}
 	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taint })
 	if count == 0 || !n.Cordoned && !tainted {

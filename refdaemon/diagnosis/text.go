@@ -40,22 +40,22 @@ func (m *Machine) String() string {
 	for i := range m.Findings {
 		b.WriteString(m.Findings[i].TextAt(m.At))
 	}
-	m.guest(&b)
+	m.vmi(&b)
 	m.Controller.text(&b, len(m.Next) > 0)
 	return b.String()
 }
 
 // guest writes the diagnosis of the VMI, one level deeper.
-func (m *Machine) guest(b *strings.Builder) {
-	if m.Guest == nil {
+func (m *Machine) vmi(b *strings.Builder) {
+	if m.VMI == nil {
 		writeLine(b, "VMI", "none")
 		return
 	}
-	writeLine(b, "VMI", "%s, and below it its Pod and migrations", cmp.Or(string(m.Guest.Phase), "(new)"))
+	writeLine(b, "VMI", "%s, and below it its Pod and migrations", cmp.Or(string(m.VMI.Phase), "(new)"))
 	var below strings.Builder
-	m.Guest.text(&below)
-	if m.Guest.Controller.Asked {
-		m.Guest.Controller.text(&below, len(m.Guest.Next) > 0)
+	m.VMI.text(&below)
+	if m.VMI.Controller.Asked {
+		m.VMI.Controller.text(&below, len(m.VMI.Next) > 0)
 	}
 	for line := range strings.Lines(below.String()) {
 		b.WriteString("  " + line)
@@ -93,7 +93,7 @@ func (t *Turn) text() string {
 }
 
 // String returns the diagnosis as text for operators.
-func (g *Guest) String() string {
+func (g *VMI) String() string {
 	var b strings.Builder
 	g.text(&b)
 	g.Controller.text(&b, len(g.Next) > 0)
@@ -101,7 +101,7 @@ func (g *Guest) String() string {
 }
 
 // text writes all but the view of the controller.
-func (g *Guest) text(b *strings.Builder) {
+func (g *VMI) text(b *strings.Builder) {
 	b.WriteString(g.Diagnosis.String())
 	for _, m := range g.Migrations {
 		writeLine(b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
@@ -113,7 +113,7 @@ func (g *Guest) text(b *strings.Builder) {
 }
 
 // Write writes the diagnosis as text for operators.
-func (g *Guest) Write(w io.Writer) error {
+func (g *VMI) Write(w io.Writer) error {
 	_, err := io.WriteString(w, g.String())
 	return err
 }
@@ -155,9 +155,9 @@ func (n *Node) String() string {
 	for _, t := range n.Taints {
 		writeLine(&b, "Taint", "%s", t)
 	}
-	counts := make([]string, 0, len(n.Guests))
-	for _, g := range n.Guests {
-		counts = append(counts, fmt.Sprintf("%d %s", g.Guests, g.Phase))
+	counts := make([]string, 0, len(n.VMIs))
+	for _, g := range n.VMIs {
+		counts = append(counts, fmt.Sprintf("%d %s", g.VMIs, g.Phase))
 	}
 	writeLine(&b, "Guests", "%s", cmp.Or(strings.Join(counts, ", "), "none"))
 	writeLine(&b, "Leaving", "%s: %s", n.Outbound.text(), cmp.Or(few(n.Leaving), "nobody"))

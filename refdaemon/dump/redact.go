@@ -59,7 +59,7 @@ func (r *redactor) redacted(o client.Object) client.Object {
 	o.SetManagedFields(nil)
 	switch o := o.(type) {
 	case *v1.VirtualMachineInstance:
-		r.guest(&o.Spec)
+		r.vmi(&o.Spec)
 	case *corev1.Pod:
 		r.pod(o)
 	case *corev1.Node:
@@ -161,7 +161,7 @@ func (r *redactor) hooks(text string) string {
 	return string(kept)
 }
 
-func (r *redactor) guest(g *v1.VirtualMachineInstanceSpec) {
+func (r *redactor) vmi(g *v1.VirtualMachineInstanceSpec) {
 	for i := range g.Volumes {
 		v := &g.Volumes[i].VolumeSource
 		if c := v.CloudInitNoCloud; c != nil {

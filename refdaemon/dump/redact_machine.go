@@ -40,7 +40,7 @@ func (r *redactor) machine(spec *v1.VirtualMachineSpec) {
 	if t := spec.Template; t != nil {
 		r.annotations(&t.ObjectMeta)
 		t.ObjectMeta.ManagedFields = nil
-		r.guest(&t.Spec)
+		r.vmi(&t.Spec)
 	}
 	for i := range spec.DataVolumeTemplates {
 		t := &spec.DataVolumeTemplates[i]

@@ -22,7 +22,7 @@ import (
 
 const hot = "hot"
 
-// hotDisk is a disk of the shared claim, plugged in.
+// hotDisk is a disk of the shared claim, hotplugged.
 func hotDisk(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: hot, VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true,
@@ -31,7 +31,7 @@ func hotDisk(vmi *v1.VirtualMachineInstance) {
 		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
 }
 
-// filled applies the shared claim and puts an image onto it: the node makes none for what is plugged in, as that would hide that it is
+// filled applies the shared claim and puts an image onto it: the node makes none for what is hotplugged, as that would hide that it is
 // not the disk that was meant.
 func filled(t *testing.T, c *refcluster.Cluster) {
 	t.Helper()

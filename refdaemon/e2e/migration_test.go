@@ -50,7 +50,7 @@ func busy(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.TerminationGracePeriodSeconds = &grace
 }
 
-// awaitMoving waits until the hypervisor is moving the guest.
+// awaitMoving waits until the hypervisor is migrating the domain.
 func (s *scene) awaitMoving() {
 	s.Helper()
 	must(s.T, s.c.Await(s.Context(), patience, "the guest to move", func(ctx context.Context) (err error) {

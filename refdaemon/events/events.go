@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -83,7 +84,7 @@ func (p *paced) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event,
 	defer p.waiting.Add(-1)
 	if p.waiting.Add(1) > waiting {
 		p.log.Info("Dropping event, as too many are queued; raise events.qps", "type", e.Type, "reason", e.Reason,
-			"kind", e.Regarding.Kind, "namespace", e.Regarding.Namespace, "name", e.Regarding.Name, "note", e.Note)
+			"kind", e.Regarding.Kind, "regarding", types.NamespacedName{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name}, "note", e.Note)
 		return e, nil
 	}
 	if p.limiter(e).Wait(ctx) != nil {

@@ -229,7 +229,7 @@ func TestKeeper_RotationDuringMigration(t *testing.T) {
 	source.await(t)
 	target.await(t)
 	target.echo(t)
-	p := transport.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: nodeA}
+	p := transport.Tunnel{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: nodeA}
 	at, err := target.Listen(t.Context(), p)
 	must(t, err)
 	p.Peer = nodeB

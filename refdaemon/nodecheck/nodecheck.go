@@ -58,10 +58,10 @@ func Judge(f Facts) []nodectrl.Problem {
 		"or allow slow emulation: spec.configuration.developerConfiguration.useEmulation of the KubeVirt object"
 	add(!f.KVM && !f.Emulation, noKVM, "the node has no /dev/kvm", virtualize)
 	add(f.KVM && !f.CPU && !f.Emulation, noKVM, "the node's /dev/kvm runs no guests: its CPU has neither vmx nor svm", virtualize)
-	add(!f.Tun, noTun, "the node has no /dev/net/tun, with which guests are connected to networks", "load the module tun (modprobe tun), also at boot (/etc/modules-load.d)")
-	add(!f.VhostNet && !f.Emulation, noVhostNet, "the node has no /dev/vhost-net, which Pods of guests ask for", "load the module vhost_net (modprobe vhost_net), also at boot (/etc/modules-load.d)")
+	add(!f.Tun, noTun, "the node has no /dev/net/tun, with which VMIs are connected to networks", "load the module tun (modprobe tun), also at boot (/etc/modules-load.d)")
+	add(!f.VhostNet && !f.Emulation, noVhostNet, "the node has no /dev/vhost-net, which launcher Pods ask for", "load the module vhost_net (modprobe vhost_net), also at boot (/etc/modules-load.d)")
 	add(!f.Mounted, podsNoMount, f.Pods+" is not a folder of the node", "if the kubelet has another --root-dir, change the volume \"pods\" of the DaemonSet and its --launchers")
-	add(f.Mounted && !f.Shared, podsNoShared, f.Pods+" is not a shared mount: volumes that are mounted there do not reach guests",
+	add(f.Mounted && !f.Shared, podsNoShared, f.Pods+" is not a shared mount: volumes that are mounted there do not reach VMIs",
 		"make it shared on the node (mount --make-rshared /), and keep mountPropagation: Bidirectional of the DaemonSet")
 	add(f.Cgroups != "" && !f.Cgroup, noCgroup, f.Cgroups+" is no hierarchy of cgroups", "mount cgroup v2, or the devices hierarchy of cgroup v1, under /sys/fs/cgroup of the node, and keep hostPID of the DaemonSet")
 	return all

@@ -92,7 +92,7 @@ func (c *Cluster) owns(p *corev1.Pod) bool {
 		return false
 	}
 	owner := metav1.GetControllerOf(p)
-	if !c.guest.StandIn {
+	if !c.vmi.StandIn {
 		return owner != nil && owner.UID == c.VMI.UID || p.Labels[v1.CreatedByLabel] == string(c.VMI.UID)
 	}
 	if owner != nil {

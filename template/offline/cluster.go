@@ -36,7 +36,7 @@ type Cluster struct {
 	Volumes []string
 
 	objects []Object
-	guest   Object // the object that VMI was read as; VMI itself may have been defaulted since
+	vmi     Object // the object that VMI was read as; VMI itself may have been defaulted since
 	steps   []step // how the VMI was made from VM
 }
 
@@ -58,7 +58,7 @@ func NewCluster(objects ...Object) (*Cluster, error) {
 		role := "guest"
 		switch v := o.Value.(type) {
 		case *v1.VirtualMachineInstance:
-			c.VMI, c.guest = v, o
+			c.VMI, c.vmi = v, o
 		case *v1.VirtualMachine:
 			c.VM = v
 		case *v1.KubeVirt:
@@ -69,7 +69,7 @@ func NewCluster(objects ...Object) (*Cluster, error) {
 		if old, second := first[role]; second {
 			what := "is a second " + o.Kind + " in addition to"
 			if o.Kind != old.Kind {
-				what = "is one more guest beside"
+				what = "is one more VMI beside"
 			}
 			errs = append(errs, o.fault("kind", fmt.Sprintf("%s %s of %s", what, old, old.Source), "render with one at a time"))
 			continue

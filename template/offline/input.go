@@ -90,7 +90,7 @@ func (c *Cluster) hotplug(kind render.PodKind, in *template.Input) error {
 		if many {
 			reason = "more than one volume is hotplugged, but a trigger takes one"
 		}
-		fault := c.guest.fault("spec.volumes", reason, "select one with --volume")
+		fault := c.vmi.fault("spec.volumes", reason, "select one with --volume")
 		fault.Err = render.ErrMissingFact
 		return fault
 	}

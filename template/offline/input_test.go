@@ -55,7 +55,7 @@ func TestNew_Duplicates(t *testing.T) {
 		},
 		"a guest and a VirtualMachine": {
 			[]string{vmi, "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: ns}}"},
-			"test.yaml: document 2 (line 8): VirtualMachine ns/vm: kind: is one more guest beside " +
+			"test.yaml: document 2 (line 8): VirtualMachine ns/vm: kind: is one more VMI beside " +
 				"VirtualMachineInstance ns/testvmi of test.yaml: document 1 (line 1); render with one at a time",
 		},
 		"two configurations": {

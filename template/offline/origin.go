@@ -18,7 +18,7 @@ import (
 )
 
 // byGuests names the last step, which is that of [Default].
-const byGuests = "a default of new VirtualMachineInstances"
+const byVMIs = "a default of new VirtualMachineInstances"
 
 // shownFields is how many fields are named of each origin.
 const shownFields = 4
@@ -86,7 +86,7 @@ func (c *Cluster) From(path string) string {
 	if !there {
 		return "not set"
 	}
-	steps := append(slices.Clone(c.steps), step{byGuests, whole})
+	steps := append(slices.Clone(c.steps), step{byVMIs, whole})
 	var origins []string
 	fields := map[string][]string{}
 	each(v, nil, func(below []string, _ any) {

@@ -41,7 +41,7 @@ func (c *Cluster) Start(raw bool) error {
 	}
 	vmi.TypeMeta = metav1.TypeMeta{APIVersion: v1.VirtualMachineInstanceGroupVersionKind.GroupVersion().String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind}
 	vmi.UID = standIn(objectName(vmi.Kind, vmi.Namespace, vmi.Name))
-	c.VMI, c.guest = vmi, Object{Source: s.object.Source, Kind: vmi.Kind, Value: vmi, StandIn: true}
+	c.VMI, c.vmi = vmi, Object{Source: s.object.Source, Kind: vmi.Kind, Value: vmi, StandIn: true}
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (s *starting) admit(raw bool) error {
 
 // defaulted returns a VM with the defaults of the webhooks.
 func (s *starting) defaulted(of *v1.VirtualMachine) (out *v1.VirtualMachine, err error) {
-	config := admit.Config{Guests: guests.ConfigFrom(s.c.KubeVirt.DeepCopy())}
+	config := admit.Config{VMIs: guests.ConfigFrom(s.c.KubeVirt.DeepCopy())}
 	err = s.look(func() (missing []instancetype.Ref, err error) {
 		out, missing, err = admit.Default(admit.Input{VM: of, Objects: s.objects, Config: config})
 		return missing, err

@@ -157,7 +157,7 @@ func TestValidate_Texts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := admit.Input{VM: tc.vm, Old: tc.old, VMI: tc.vmi, Objects: objects}
-			in.Config.Guests.FeatureGates = tc.gates
+			in.Config.VMIs.FeatureGates = tc.gates
 			before := tc.vm.DeepCopy()
 			got := admit.Validate(in)
 			if len(got.Need) > 0 || len(got.Warnings) != tc.warnings || len(got.Errors) != len(tc.want) {
@@ -189,7 +189,7 @@ func TestValidate_Needs(t *testing.T) {
 
 func TestDefault_Fields(t *testing.T) {
 	c := admit.Config{SerialNumber: "serial"}
-	c.Guests.Request.FirmwareUUID = types.UID("uuid")
+	c.VMIs.Request.FirmwareUUID = types.UID("uuid")
 	infer := func(vm *v1.VirtualMachine) {
 		vm.Spec.Instancetype = &v1.InstancetypeMatcher{InferFromVolume: "root"}
 		source := &v1.PersistentVolumeClaimVolumeSource{}
@@ -267,7 +267,7 @@ func TestDefault_SavesUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := admit.Config{SerialNumber: "serial"}
-			c.Guests.Request.FirmwareUUID = types.UID("uuid")
+			c.VMIs.Request.FirmwareUUID = types.UID("uuid")
 			machine := newVM()
 			if tc.defaulted {
 				var err error

@@ -104,7 +104,7 @@ func identify(vm *v1.VirtualMachine, c Config) {
 		domain.Firmware = &v1.Firmware{}
 	}
 	if domain.Firmware.UUID == "" {
-		domain.Firmware.UUID = c.Guests.Request.FirmwareUUID
+		domain.Firmware.UUID = c.VMIs.Request.FirmwareUUID
 	}
 	if domain.Firmware.Serial == "" {
 		domain.Firmware.Serial = string(c.SerialNumber)
@@ -115,7 +115,7 @@ func identify(vm *v1.VirtualMachine, c Config) {
 // configuration of the cluster.
 func shape(vm *v1.VirtualMachine, in Input) {
 	probe := &v1.VirtualMachineInstance{Spec: *vm.Spec.Template.Spec.DeepCopy()}
-	guests.DefaultShape(probe, in.Config.Guests)
+	guests.DefaultShape(probe, in.Config.VMIs)
 	spec := &vm.Spec.Template.Spec
 	spec.Architecture = probe.Spec.Architecture
 	if machineType(spec) == "" {

@@ -12,16 +12,16 @@ import (
 
 // Config holds everything but the objects that defaults and checks depend on.
 type Config struct {
-	// Guests is the configuration for VMIs: of the cluster, and of the request.
-	Guests guests.Config
+	// VMIs is the configuration for VMIs: of the cluster, and of the request.
+	VMIs guests.Config
 	// SerialNumber is the serial number of a new VM without one; empty leaves it unset. Its firmware UUID is
-	// Guests.Request.FirmwareUUID.
+	// VMIs.Request.FirmwareUUID.
 	SerialNumber types.UID
 }
 
 // cluster returns what decides about the devices that a VMI gets without being asked.
 func (c *Config) cluster() instancetype.Cluster {
-	return instancetype.Cluster{NetworkInterface: c.Guests.NetworkInterface, ForbidPodBridge: c.Guests.ForbidPodBridge}
+	return instancetype.Cluster{NetworkInterface: c.VMIs.NetworkInterface, ForbidPodBridge: c.VMIs.ForbidPodBridge}
 }
 
 // Input is the input of one request. The functions of this package do not modify it.

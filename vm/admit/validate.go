@@ -47,12 +47,12 @@ func Validate(in Input) Verdict {
 		k.required(atTemplate, "missing virtual machine template.", "add the template of the VirtualMachineInstance")
 		return k.Verdict
 	}
-	vmi, ok := k.guest()
+	vmi, ok := k.vmi()
 	if len(k.Need) > 0 {
 		return k.Verdict
 	}
 	if ok {
-		k.guestErrors(vmi)
+		k.vmiErrors(vmi)
 		k.requests(vmi)
 	}
 	k.room()
@@ -104,7 +104,7 @@ func (k *checker) strategy() {
 		k.required(at, "RunStrategy must be specified", useStrategy)
 	case s == nil:
 	case *s == v1.RunStrategyWaitAsReceiver:
-		if !(validate.Gates{On: k.Config.Guests.FeatureGates, Off: k.Config.Guests.DisabledFeatureGates}).Enabled(gateReceiver) {
+		if !(validate.Gates{On: k.Config.VMIs.FeatureGates, Off: k.Config.VMIs.DisabledFeatureGates}).Enabled(gateReceiver) {
 			k.forbidden(at, fmt.Sprintf("Invalid RunStrategy (%s)", *s), "it needs the feature gate "+gateReceiver)
 		}
 	case !slices.Contains(strategies, *s):
@@ -113,7 +113,7 @@ func (k *checker) strategy() {
 }
 
 // guest returns the VMI that the VM would create now; false if it cannot be made.
-func (k *checker) guest() (*v1.VirtualMachineInstance, bool) {
+func (k *checker) vmi() (*v1.VirtualMachineInstance, bool) {
 	found, missing, err := instancetype.Find(k.VM, k.Objects)
 	if k.Need = missing; len(missing) > 0 {
 		return nil, false
@@ -160,8 +160,8 @@ func (k *checker) matcher(err error) string {
 }
 
 // guestErrors reports the errors of the VMI, at the fields of the template.
-func (k *checker) guestErrors(vmi *v1.VirtualMachineInstance) {
-	c := k.Config.Guests
+func (k *checker) vmiErrors(vmi *v1.VirtualMachineInstance) {
+	c := k.Config.VMIs
 	c.Request.Privileged = false // whoever runs the control plane, tenants write templates
 	if k.Old != nil && k.Old.Spec.Template != nil {
 		k.kept(vmi)
@@ -187,7 +187,7 @@ func (k *checker) kept(vmi *v1.VirtualMachineInstance) {
 // room checks that there is room for changes of a running VMI: those of the VMI as it is created are left to its own rules.
 func (k *checker) room() {
 	cpu := k.VM.Spec.Template.Spec.Domain.CPU
-	if !k.Config.Guests.NoLiveUpdate && cpu != nil && cpu.MaxSockets != 0 && cpu.Sockets > cpu.MaxSockets {
+	if !k.Config.VMIs.NoLiveUpdate && cpu != nil && cpu.MaxSockets != 0 && cpu.Sockets > cpu.MaxSockets {
 		k.invalid(atDomain.Child("cpu", "sockets"), cpu.Sockets,
 			"Number of sockets in CPU topology is greater than the maximum sockets allowed", fmt.Sprintf("use %d at most, or raise maxSockets", cpu.MaxSockets))
 	}

@@ -105,7 +105,7 @@ func (k *checker) requests(vmi *v1.VirtualMachineInstance) {
 	for _, r := range all {
 		vm.ApplyVolumeRequest(&next.Spec, r)
 	}
-	for _, e := range guests.Validate(next, k.Config.Guests) {
+	for _, e := range guests.Validate(next, k.Config.VMIs) {
 		k.invalid(atRequests, e.Field, "the VMI would be invalid: "+e.Detail, "withdraw the request")
 	}
 }

@@ -16,7 +16,7 @@ import (
 const (
 	ReasonFailedFindInstancetype = "FailedFindInstancetype"
 	ReasonFailedFindPreference   = "FailedFindPreference"
-	ReasonFailedCreate           = "FailedCreate"
+	reasonFailedCreate           = "FailedCreate"
 )
 
 // Error is a problem with the reason that condition Failure of the VM has.

@@ -136,8 +136,8 @@ func undecodable(rev *appsv1.ControllerRevision, err error) error {
 	return fmt.Errorf("ControllerRevision %s/%s holds no instance type or preference: %w", rev.Namespace, rev.Name, err)
 }
 
-// Outdated reports whether a revision holds an older version of the API than the latest.
-func Outdated(rev *appsv1.ControllerRevision) bool {
+// outdated reports whether a revision holds an older version of the API than the latest.
+func outdated(rev *appsv1.ControllerRevision) bool {
 	return rev.Labels[api.ControllerRevisionObjectVersionLabel] != api.LatestVersion
 }
 

@@ -81,7 +81,7 @@ func (c Change) store(vm *v1.VirtualMachine, r *reading) (Change, []Ref, error) 
 
 // storing returns an error of the given operation.
 func storing(operation string, err error) error {
-	return &Error{Reason: ReasonFailedCreate,
+	return &Error{Reason: reasonFailedCreate,
 		Message: fmt.Sprintf("error encountered while %s instancetype.kubevirt.io controllerRevisions: %v", operation, err)}
 }
 
@@ -172,7 +172,7 @@ func (r *reading) record(vm *v1.VirtualMachine, ref *v1.InstancetypeStatusRef, r
 
 // upgrade returns the ref to the revision in the latest version. One that the user names stays as it is.
 func (r *reading) upgrade(vm *v1.VirtualMachine, ref *v1.InstancetypeStatusRef, rev *appsv1.ControllerRevision) (*v1.InstancetypeStatusRef, []*appsv1.ControllerRevision, error) {
-	if !Outdated(rev) || !metav1.IsControlledBy(rev, vm) {
+	if !outdated(rev) || !metav1.IsControlledBy(rev, vm) {
 		return ref, nil, nil
 	}
 	next, err := upgraded(vm, rev)

@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/vm"
 )
 
@@ -25,8 +26,8 @@ const conflictRetry = 50 * time.Millisecond
 // errOutdated means that the VM has changed since the snapshot was read.
 var errOutdated = errors.New("the VirtualMachine has changed")
 
-// outrun reports whether a write was rejected because of a concurrent write: the next pass decides anew.
-func outrun(err error) bool { return errors.Is(err, errOutdated) || apierrors.IsConflict(err) }
+// lostRace reports whether a write was rejected because of a concurrent write: the next pass decides anew.
+func lostRace(err error) bool { return errors.Is(err, errOutdated) || apierrors.IsConflict(err) }
 
 // actor carries a plan out: actions, then the status, then events.
 type actor struct{ *Reconciler }
@@ -37,10 +38,10 @@ func (r actor) act(ctx context.Context, g *gathered, plan vm.Plan) error {
 		err := r.do(ctx, g, plan, a)
 		switch {
 		case err == nil:
-			ctrl.LoggerFrom(ctx).V(1).Info("Wrote", "verb", a.Verb, "name", a.Name, "why", a.Why)
+			ctrl.LoggerFrom(ctx).V(1).Info("Wrote object", "verb", a.Verb, "object", types.NamespacedName{Namespace: g.VM.Namespace, Name: a.Name}, "why", a.Why)
 			r.emit(g.VM, a.Done)
 			continue
-		case outrun(err):
+		case lostRace(err):
 			return err
 		}
 		r.fail(g, a, err)
@@ -54,7 +55,7 @@ func (r actor) act(ctx context.Context, g *gathered, plan vm.Plan) error {
 
 // fail keeps the reported wording of a failure that continues, and emits an event for a new one.
 func (r actor) fail(g *gathered, a vm.Action, err error) {
-	words, news := r.reported.Tell(g.owner.Key, retold.Text{Reason: a.Fault.Reason, Message: a.Fault.Message + err.Error()}, r.Clock.Now())
+	words, news := r.reported.Wording(g.owner.Key, failuretext.Text{Reason: a.Fault.Reason, Message: a.Fault.Message + err.Error()}, r.Clock.Now())
 	g.Failure = &vm.Failure{Reason: words.Reason, Message: words.Message}
 	if a.Failed != nil && news {
 		failed := *a.Failed

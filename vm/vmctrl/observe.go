@@ -34,8 +34,8 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	return nil
 }
 
-// Unseen returns the writes for a VM that the caches have not observed yet, the oldest first.
-func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
+// Pending returns the writes for a VM that the caches have not observed yet, the oldest first.
+func (r *Reconciler) Pending(key types.NamespacedName) []expectations.Pending {
 	if r.Gate == nil {
 		return nil
 	}

@@ -29,7 +29,7 @@ func (r actor) deferStatus(g *gathered, plan vm.Plan) (after time.Duration, yes 
 		return 0, false
 	}
 	now := r.Clock.Now()
-	since, busy := r.backlog.Outdone(g.owner.Key, r.Workers, now)
+	since, busy := r.backlog.Saturated(g.owner.Key, r.Workers, now)
 	seen := was.PrintableStatus != want.PrintableStatus || was.Created != want.Created
 	left := since.Add(settles).Sub(now)
 	switch {

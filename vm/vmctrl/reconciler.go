@@ -20,8 +20,8 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/internal/backlog"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/internal/optional"
-	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vm"
 )
@@ -73,7 +73,7 @@ type Reconciler struct {
 	// backlog has the queue of the controller, for other sources of requests, and the VMs with a deferred status.
 	backlog backlog.Backlog
 	// reported has the reported wording of each VM's failure.
-	reported retold.Failures
+	reported failuretext.Failures
 }
 
 // SetupWithManager validates the fields and registers indexes, watches and the controller with the manager.
@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return r.result(g, vm.Plan{}), nil
 	}
 	plan, err := r.step(ctx, g)
-	if outrun(err) {
+	if lostRace(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	if err == nil {
@@ -150,7 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		}
 	}
 	switch failed := (actor{r}).store(ctx, g, plan); {
-	case outrun(failed):
+	case lostRace(failed):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case failed != nil:
 		return reconcile.Result{}, errors.Join(err, failed)

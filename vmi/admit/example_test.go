@@ -50,8 +50,8 @@ func ExampleValidate() {
 }
 
 // A webhook for other objects, or a policy, rejects changes of the reserved keys.
-func ExampleReservedOfGuests() {
-	reserved := admit.ReservedOfGuests()
+func ExampleReservedOfVMIs() {
+	reserved := admit.ReservedOfVMIs()
 	fmt.Println(reserved.Annotations)
 	fmt.Println(admit.ReservedPrefix)
 	// Output:

@@ -25,7 +25,7 @@ var rules = []rule{
 const reservedReason = "is reserved for the control plane"
 
 func checkReservedLabels(k *checker) {
-	k.unreserved(atLabels, k.vmi.Labels, ReservedOfGuests().Labels, "remove the label")
+	k.unreserved(atLabels, k.vmi.Labels, ReservedOfVMIs().Labels, "remove the label")
 }
 
 func checkReservedAnnotations(k *checker) {
@@ -34,7 +34,7 @@ func checkReservedAnnotations(k *checker) {
 
 // reservedAnnotations returns the reserved keys of every cluster and of this one.
 func (k *checker) reservedAnnotations() []string {
-	return append(ReservedOfGuests().Annotations, k.config.ReservedAnnotations...)
+	return append(ReservedOfVMIs().Annotations, k.config.ReservedAnnotations...)
 }
 
 // unreserved reports reserved keys that a user sets on a new VMI.

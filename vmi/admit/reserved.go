@@ -19,8 +19,8 @@ type Reserved struct {
 	Labels, Annotations, Finalizers []string
 }
 
-// ReservedOfGuests returns the reserved keys of VMIs: the node, the owned Pods, and the state of the controllers.
-func ReservedOfGuests() Reserved {
+// ReservedOfVMIs returns the reserved keys of VMIs: the node, the owned Pods, and the state of the controllers.
+func ReservedOfVMIs() Reserved {
 	return Reserved{
 		Labels: []string{
 			v1.NodeNameLabel, v1.MigrationTargetNodeNameLabel, v1.OutdatedLauncherImageLabel, v1.CreatedByLabel, v1.MigrationJobLabel,

@@ -43,7 +43,7 @@ func checkSpecUnchanged(k *checker, old *v1.VirtualMachineInstance) {
 }
 
 func checkLabelsKept(k *checker, old *v1.VirtualMachineInstance) {
-	k.kept(atLabels, ReservedOfGuests().Labels, old.Labels, k.vmi.Labels)
+	k.kept(atLabels, ReservedOfVMIs().Labels, old.Labels, k.vmi.Labels)
 }
 
 func checkAnnotationsKept(k *checker, old *v1.VirtualMachineInstance) {
@@ -55,7 +55,7 @@ func checkFinalizersKept(k *checker, old *v1.VirtualMachineInstance) {
 	if k.config.Request.Privileged {
 		return
 	}
-	for _, f := range ReservedOfGuests().Finalizers {
+	for _, f := range ReservedOfVMIs().Finalizers {
 		if slices.Contains(old.Finalizers, f) && !slices.Contains(k.vmi.Finalizers, f) {
 			k.forbidden(atFinalizers, f+" "+reservedReason, "keep the finalizer: the controller removes it after the VMI has ended")
 		}

@@ -38,7 +38,7 @@ var byCheck = map[string]advice{
 
 // byReason is the advice for all other waits.
 var byReason = map[string]advice{
-	vmi.ReasonWaitingForCache: {WriteUnseen, "nothing is created or deleted based on a cache that lacks the controller's own writes",
+	vmi.ReasonWaitingForCache: {WritePending, "nothing is created or deleted based on a cache that lacks the controller's own writes",
 		"none: the object is read live after 30s; if this occurs often, check the metrics virtloom_expectations_expired_total and _outstanding"},
 
 	vmi.ReasonPvcNotFound: {WaitingForStorage, "a Pod with a missing claim would be unschedulable forever",

@@ -21,7 +21,7 @@ import (
 type Diagnosis struct {
 	// Namespace and Guest name the VMI, At is the time of the diagnosis.
 	Namespace string    `json:"namespace"`
-	Guest     string    `json:"guest"`
+	VMI       string    `json:"guest"`
 	At        time.Time `json:"at"`
 	// Phase is the stored phase, Since when it was entered, if known, and Becomes the phase
 	// that the next pass stores; empty if the phase does not change.
@@ -96,8 +96,8 @@ const (
 	WaitingForMigration FindingKind = "WaitingForMigration"
 	// WaitingForController: this or another controller must act.
 	WaitingForController FindingKind = "WaitingForController"
-	// WriteUnseen: the controller's cache has not observed its own write yet.
-	WriteUnseen FindingKind = "WriteUnseen"
+	// WritePending: the controller's cache has not observed its own write yet.
+	WritePending FindingKind = "WritePending"
 	// Ending: the VMI is being deleted or shut down, and something still blocks that.
 	Ending FindingKind = "Ending"
 	// Disagreement: status, lease, Pod and domain are inconsistent.
@@ -137,7 +137,7 @@ func Of(s vmi.Snapshot, now time.Time) Diagnosis {
 	plan := vmi.Decide(s, now)
 	g := s.VMI
 	d := Diagnosis{
-		Namespace: g.Namespace, Guest: g.Name, At: now, Phase: g.Status.Phase, Since: phaseSince(g),
+		Namespace: g.Namespace, VMI: g.Name, At: now, Phase: g.Status.Phase, Since: phaseSince(g),
 		Node: g.Status.NodeName, Findings: []Finding{},
 	}
 	if plan.VMI.Status.Phase != d.Phase {

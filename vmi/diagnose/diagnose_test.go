@@ -179,8 +179,8 @@ var diagnoses = map[string]func() diagnosis{
 	},
 	"own write unseen": func() diagnosis {
 		s := about(guest(v1.Pending))
-		s.Unseen = []string{"create of Pod ns/p, needs 7"}
-		return diagnosis{s, kinds(diagnose.WriteUnseen), []string{"create of Pod ns/p", "virtloom_expectations_expired_total"}}
+		s.Pending = []string{"create of Pod ns/p, needs 7"}
+		return diagnosis{s, kinds(diagnose.WritePending), []string{"create of Pod ns/p", "virtloom_expectations_expired_total"}}
 	},
 	"not understood": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Annotations = map[string]string{handoff.Annotation: "{"} }), pod("p")),

@@ -64,7 +64,7 @@ func beforePod(p v1.VirtualMachineInstancePhase) bool {
 	return p == v1.VmPhaseUnset || p == v1.Pending
 }
 
-func (x *examined) settled() bool { return len(x.Unseen) == 0 && x.VMI.DeletionTimestamp == nil }
+func (x *examined) settled() bool { return len(x.Pending) == 0 && x.VMI.DeletionTimestamp == nil }
 
 // launcherMissing reports a VMI without a launcher Pod where nothing blocks its creation, or
 // where its loss ends the VMI.

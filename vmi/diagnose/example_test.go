@@ -51,7 +51,7 @@ func ExampleFindingKind() {
 	alert := func(s vmi.Snapshot) {
 		for _, f := range diagnose.Of(s, exampleNow).Findings {
 			switch f.Kind {
-			case diagnose.WaitingForController, diagnose.WaitingForNode, diagnose.WaitingForMigration, diagnose.WriteUnseen:
+			case diagnose.WaitingForController, diagnose.WaitingForNode, diagnose.WaitingForMigration, diagnose.WritePending:
 				continue // it goes on, or becomes another kind
 			case diagnose.Ending, diagnose.UpdatePending:
 				fmt.Printf("info: %s by %s\n", f.What, f.Responsible)

@@ -22,7 +22,7 @@ func (d Diagnosis) String() string {
 	line := func(label, format string, args ...any) {
 		plaintext.Put(&b, "%-13s "+format, append([]any{label}, args...)...)
 	}
-	line("Guest", "%s/%s", d.Namespace, d.Guest)
+	line("Guest", "%s/%s", d.Namespace, d.VMI)
 	line("Phase", "%s%s", cmp.Or(string(d.Phase), "(new)"), d.sinceText())
 	if d.Becomes != v1.VmPhaseUnset {
 		line("", "becomes %s in the next pass", d.Becomes)

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template/render"
 	"github.com/virtloom/virtloom/vmi"
@@ -62,12 +62,12 @@ func (r actor) complain(g *gathered, trouble *vmi.Failure) {
 		trouble = g.Failure
 	}
 	if trouble == nil {
-		if len(g.Unseen) == 0 {
+		if len(g.Pending) == 0 {
 			r.reported.Over(g.owner.Key)
 		}
 		return
 	}
-	words, news := r.reported.Tell(g.owner.Key, retold.Text{Reason: trouble.Reason, Message: trouble.Message}, r.Clock.Now())
+	words, news := r.reported.Wording(g.owner.Key, failuretext.Text{Reason: trouble.Reason, Message: trouble.Message}, r.Clock.Now())
 	if failed {
 		g.Failure = &vmi.Failure{Reason: words.Reason, Message: words.Message}
 	}

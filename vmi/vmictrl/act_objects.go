@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -40,7 +41,7 @@ func (r actor) createPod(ctx context.Context, g *gathered, in template.Input, re
 	case err != nil:
 		return fmt.Errorf("create Pod %s/%s: %w%s", pod.Namespace, pod.Name, err, remedy(err))
 	}
-	ctrl.LoggerFrom(ctx).Info("Created Pod", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Created Pod", "pod", client.ObjectKeyFromObject(pod))
 	g.add(pod)
 	r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod "+pod.Name)
 	return nil
@@ -62,7 +63,7 @@ func remedy(err error) string {
 		return ""
 	case strings.Contains(err.Error(), "violates PodSecurity"):
 		return "; use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
-	case strings.Contains(err.Error(), "exceeded quota"):
+	case vmipatch.QuotaExceeded(err):
 		return "; raise the ResourceQuota or stop other VirtualMachineInstances of the namespace"
 	default:
 		return ""
@@ -81,7 +82,7 @@ func (r actor) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	if is, want := metav1.GetControllerOf(live), metav1.GetControllerOf(pod); is == nil || want == nil || is.UID != want.UID {
 		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and has a different owner; delete it", pod.Namespace, pod.Name)
 	}
-	ctrl.LoggerFrom(ctx).Info("Adopted existing Pod", "pod", live.Name)
+	ctrl.LoggerFrom(ctx).V(1).Info("Adopted existing Pod", "pod", client.ObjectKeyFromObject(live))
 	g.add(live)
 	return nil
 }
@@ -102,7 +103,7 @@ func (r actor) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 	if err != nil {
 		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted Pod", "pod", a.Pod.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Deleted Pod", "pod", client.ObjectKeyFromObject(a.Pod), "why", a.Why)
 	if a.Pod.DeletionTimestamp == nil {
 		r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod "+a.Pod.Name)
 	}
@@ -189,7 +190,7 @@ func (r actor) createClaim(ctx context.Context, g *gathered, a vmi.Action) error
 	case err != nil:
 		return fmt.Errorf("create PersistentVolumeClaim %s/%s: %w%s", claim.Namespace, claim.Name, err, remedy(err))
 	default:
-		ctrl.LoggerFrom(ctx).Info("Created backend storage claim", "claim", claim.Name)
+		ctrl.LoggerFrom(ctx).V(1).Info("Created backend storage claim", "persistentVolumeClaim", client.ObjectKeyFromObject(claim))
 	}
 	g.Storage.Claims[claim.Name] = claim
 	return nil
@@ -202,7 +203,7 @@ func (r actor) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error
 	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !objectGone(err) {
 		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", a.Claim.Namespace, a.Claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted backend storage claim", "claim", a.Claim.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).V(1).Info("Deleted backend storage claim", "persistentVolumeClaim", client.ObjectKeyFromObject(a.Claim), "why", a.Why)
 	delete(g.Storage.Claims, a.Claim.Name)
 	return nil
 }

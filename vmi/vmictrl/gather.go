@@ -79,7 +79,7 @@ func (r gatherer) gather(ctx context.Context, key types.NamespacedName, obj *v1.
 	g := &gathered{owner: expectationsctrl.OwnerOf(obj), dry: dry}
 	g.VMI = obj
 	for _, read := range []func(context.Context, *gathered) error{
-		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, nodeGatherer(r).look, r.clocks,
+		r.pending, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, nodeGatherer(r).look, r.clocks,
 		r.skipScheduling, r.address, r.facts, r.annotations,
 	} {
 		if err := read(ctx, g); err != nil {
@@ -105,7 +105,7 @@ func (r gatherer) forget(key types.NamespacedName, gone bool) {
 
 // unseen checks whether the caches show this controller's own writes, and reads overdue ones
 // live.
-func (r gatherer) unseen(ctx context.Context, g *gathered) error {
+func (r gatherer) pending(ctx context.Context, g *gathered) error {
 	if r.observes && r.Gate == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (r gatherer) unseen(ctx context.Context, g *gathered) error {
 		if p.Kind == vmiGroupKind && p.Needs != "" && p.Problem == expectations.NoProblem {
 			g.outdated = true
 		}
-		g.Unseen = append(g.Unseen, p.String())
+		g.Pending = append(g.Pending, p.String())
 	}
 	for _, l := range r.Gate.Late(g.owner) {
 		g.Late = append(g.Late, l.String())
@@ -249,7 +249,7 @@ func (r gatherer) foreign(ctx context.Context, g *gathered) error {
 // earlier reads the Pods of deleted objects with the VMI's name.
 func (r gatherer) earlier(ctx context.Context, g *gathered) error {
 	var pods corev1.PodList
-	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByGuestName: g.VMI.Name})
+	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByVMIName: g.VMI.Name})
 	if err != nil {
 		return fmt.Errorf("vmictrl: list Pods of earlier objects of %s: %w", g.owner.Key, err)
 	}
@@ -315,7 +315,7 @@ func (r gatherer) clocks(ctx context.Context, g *gathered) error {
 		schedulable := n.Labels[v1.NodeSchedulable] == "true"
 		g.Nodes = append(g.Nodes, vmi.Node{
 			Name: n.Name, Labels: n.Labels, Schedulable: schedulable,
-			RunsGuests: !schedulable && len(nodeGatherer(r).onNode(ctx, n.Name)) > 0, // computed only where it matters
+			RunsVMIs: !schedulable && len(nodeGatherer(r).onNode(ctx, n.Name)) > 0, // computed only where it matters
 		})
 	}
 	return nil
@@ -352,7 +352,7 @@ func (r gatherer) address(ctx context.Context, g *gathered) error {
 
 // facts reads the template facts of the VMI, as long as a Pod may have to be created.
 func (r gatherer) facts(ctx context.Context, g *gathered) error {
-	if len(g.Unseen) > 0 || !(waiting(g.VMI) && g.Launcher() == nil) && !pluggable(g) {
+	if len(g.Pending) > 0 || !(waiting(g.VMI) && g.Launcher() == nil) && !pluggable(g) {
 		return nil
 	}
 	var err error

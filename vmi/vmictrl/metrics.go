@@ -52,7 +52,7 @@ type Metrics struct {
 	// leads reports whether this replica is the leader.
 	leads measure.Leader
 
-	guests    measure.Tally // by phase and node
+	vmis      measure.Tally // by phase and node
 	waits     waits
 	lastEvent atomic.Int64 // in nanoseconds since 1970; 0 before the first
 
@@ -71,7 +71,7 @@ func NewMetrics() *Metrics {
 	s.ReadGauge(measure.Family{
 		Name: "kubevirt_vmi_phase_count", Labels: []string{"phase", "node"}, Bound: "9 phases for each node, and for VMIs without one",
 		Help: "Number of VMIs by phase, in lower case, and by node.",
-	}, m.leads.While(func(emit measure.Emit) { m.guests.Each(2, emit) }))
+	}, m.leads.While(func(emit measure.Emit) { m.vmis.Each(2, emit) }))
 	m.between = s.Histogram(measure.Family{
 		Name: "kubevirt_vmi_phase_transition_time_seconds", Labels: []string{"phase", "last_phase"}, Buckets: measure.PhaseBuckets,
 		Bound: "9 phases by 9 preceding ones", Help: "Time between two phase transitions of a VMI.",
@@ -132,12 +132,12 @@ func (m *Metrics) Families() []measure.Family { return m.set.Families() }
 
 // Outcomes of a pass.
 const (
-	passIdle   = "idle"
-	passActed  = "acted"
-	passHeld   = "held"
-	passGone   = "gone"
-	passOutrun = "outrun"
-	passFailed = "failed"
+	passIdle     = "idle"
+	passActed    = "acted"
+	passHeld     = "held"
+	passGone     = "gone"
+	passLostRace = "outrun"
+	passFailed   = "failed"
 	// passPostponed is a pass that deferred its status write under load.
 	passPostponed = "postponed"
 )

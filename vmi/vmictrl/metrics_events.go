@@ -20,14 +20,14 @@ import (
 // passed it before, so that every decrement matches an increment.
 func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { m.changed(nil, guestIn(o)) },
-		UpdateFunc: func(was, is any) { m.changed(guestIn(was), guestIn(is)) },
-		DeleteFunc: func(o any) { m.changed(guestIn(o), nil) },
+		AddFunc:    func(o any) { m.changed(nil, vmiIn(o)) },
+		UpdateFunc: func(was, is any) { m.changed(vmiIn(was), vmiIn(is)) },
+		DeleteFunc: func(o any) { m.changed(vmiIn(o), nil) },
 	}
 }
 
 // guestIn returns the VMI of an event, also if the deletion event was missed.
-func guestIn(o any) *v1.VirtualMachineInstance {
+func vmiIn(o any) *v1.VirtualMachineInstance {
 	if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 		o = gone.Obj
 	}
@@ -39,12 +39,12 @@ func guestIn(o any) *v1.VirtualMachineInstance {
 func (m *Metrics) changed(was, is *v1.VirtualMachineInstance) {
 	m.lastEvent.Store(m.clock.Now().UnixNano())
 	if was != nil && m.scope.Has(was) {
-		m.guests.Add(-1, measure.Labels{measure.Lower(string(was.Status.Phase)), was.Status.NodeName})
+		m.vmis.Add(-1, measure.Labels{measure.Lower(string(was.Status.Phase)), was.Status.NodeName})
 	}
 	if is == nil || !m.scope.Has(is) {
 		return
 	}
-	m.guests.Add(1, measure.Labels{measure.Lower(string(is.Status.Phase)), is.Status.NodeName})
+	m.vmis.Add(1, measure.Labels{measure.Lower(string(is.Status.Phase)), is.Status.NodeName})
 	if was != nil && was.UID == is.UID && was.Status.Phase != is.Status.Phase && m.leads() {
 		m.entered(was.Status.Phase, is)
 	}

@@ -38,8 +38,8 @@ type nodes struct {
 	clock  clock.PassiveClock
 	after  time.Duration
 	// guests lists the VMIs of a node.
-	guests func(ctx context.Context, node string) []reconcile.Request
-	queue  *backlog.Backlog
+	vmis  func(ctx context.Context, node string) []reconcile.Request
+	queue *backlog.Backlog
 	// believes is true if the time in a heartbeat counts, for an observer that did not see it arrive.
 	believes bool
 	// closes is the time without a heartbeat after which a node is marked unschedulable; zero disables that.
@@ -90,7 +90,7 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	if q := n.queue.Queue(); q != nil {
-		for _, g := range n.guests(ctx, req.Name) {
+		for _, g := range n.vmis(ctx, req.Name) {
 			q.Add(g)
 		}
 	}
@@ -225,7 +225,7 @@ func (r nodeGatherer) evidence(ctx context.Context, g *gathered, l handoff.Lease
 		return nil, err // a failed read is no evidence
 	case live == nil:
 		return &handoff.Evidence{Kind: handoff.NodeGone, Detail: "its Node object does not exist"}, nil
-	case !r.Config.PodHoldsGuest:
+	case !r.Config.PodHoldsDomain:
 		return nil, nil //nolint:nilnil // none is an answer
 	}
 	return r.podsGone(ctx, g, node)
@@ -267,5 +267,5 @@ func leasedTo(o client.Object) []string {
 
 // onNode lists the VMIs of a node.
 func (r nodeGatherer) onNode(ctx context.Context, node string) []reconcile.Request {
-	return watcher(r).guests(ctx, client.MatchingFields{vmiByNode: node})
+	return watcher(r).vmis(ctx, client.MatchingFields{vmiByNode: node})
 }

@@ -40,7 +40,7 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	}
 	r.Client = readonly.Client{Source: r.Client}
 	r.observes = true
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: nodeGatherer{r}.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, vmis: nodeGatherer{r}.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
 	var err error
 	if r.kinds, err = optional.Served(r.Client.RESTMapper(), gatherer{r}.optional()); err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
@@ -63,7 +63,7 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*di
 	now := r.Clock.Now()
 	var d diagnose.Diagnosis
 	if g.outdated { // the remaining input was not gathered
-		d = diagnose.Of(vmi.Snapshot{VMI: g.VMI, Unseen: g.Unseen, Config: g.Config}, now)
+		d = diagnose.Of(vmi.Snapshot{VMI: g.VMI, Pending: g.Pending, Config: g.Config}, now)
 		return &d, nil
 	}
 	failed := r.rehearse(g, vmi.Decide(g.Snapshot, now))
@@ -72,8 +72,8 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*di
 	return &d, nil
 }
 
-// Unseen returns the writes for a VMI that the caches have not observed yet, the oldest first.
-func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
+// Pending returns the writes for a VMI that the caches have not observed yet, the oldest first.
+func (r *Reconciler) Pending(key types.NamespacedName) []expectations.Pending {
 	if r.Gate == nil {
 		return nil
 	}

@@ -156,7 +156,7 @@ func TestObserver_ReadOnly(t *testing.T) {
 	if err := r.Client.Delete(t.Context(), g); !errors.Is(err, ErrReadOnly) {
 		t.Errorf("error %v", err)
 	}
-	if unseen := r.Unseen(client.ObjectKeyFromObject(g)); unseen != nil {
+	if unseen := r.Pending(client.ObjectKeyFromObject(g)); unseen != nil {
 		t.Errorf("who writes nothing waits for %v", unseen)
 	}
 	if plan, err := r.Plan(t.Context(), client.ObjectKeyFromObject(g)); err != nil || len(plan.Actions) != 1 {

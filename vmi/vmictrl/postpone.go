@@ -18,7 +18,7 @@ import (
 // the metadata of its Pod after the handoff. Nothing depends on either: both are derived from stored state, and a
 // restarted process derives them again.
 func (r actor) saturated(key types.NamespacedName) (since time.Time, yes bool) {
-	return r.backlog.Outdone(key, r.Workers, r.Clock.Now())
+	return r.backlog.Saturated(key, r.Workers, r.Clock.Now())
 }
 
 // deferPodPatch removes the patch of the Pod from the plan of a VMI that its node has not started yet, if that can
@@ -58,7 +58,7 @@ func (r actor) deferStatus(g *gathered, plan vmi.Plan) bool {
 // is stored: one decision then makes the handoff, and one write stores both.
 func (r gatherer) skipScheduling(_ context.Context, g *gathered) error {
 	pod := g.Launcher()
-	if g.dry || len(g.Unseen) > 0 || pod == nil || !vmi.PodReady(pod) {
+	if g.dry || len(g.Pending) > 0 || pod == nil || !vmi.PodReady(pod) {
 		return nil
 	}
 	since, yes := actor(r).deferrable(g)

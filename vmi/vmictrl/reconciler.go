@@ -25,8 +25,8 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/backlog"
+	"github.com/virtloom/virtloom/internal/failuretext"
 	"github.com/virtloom/virtloom/internal/optional"
-	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template"
@@ -134,7 +134,7 @@ type Reconciler struct {
 	// kinds detects which optional kinds the cluster serves.
 	kinds *optional.Kinds
 	// reported has the reported wording of each VMI's failure.
-	reported retold.Failures
+	reported failuretext.Failures
 	// starts are the traced starts of VMIs.
 	starts *tracecontext.Operations
 	// observes is true for a read-only observer.
@@ -166,7 +166,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: nodeGatherer{r}.onNode, queue: &r.backlog, closes: min(closeAfter, r.SilentAfter), recorder: r.Recorder}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, vmis: nodeGatherer{r}.onNode, queue: &r.backlog, closes: min(closeAfter, r.SilentAfter), recorder: r.Recorder}
 	c, err := watcher{r}.watch(b).Build(r)
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
@@ -286,8 +286,8 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 	}
 	r.Metrics.planned(g.owner.Key, plan)
 	switch err := (actor{r}).store(ctx, g, plan); {
-	case vmipatch.Outrun(err):
-		*outcome = passOutrun
+	case vmipatch.LostRace(err):
+		*outcome = passLostRace
 		return reconcile.Result{RequeueAfter: conflictRetry}, plan, nil
 	case err != nil:
 		return result, plan, errors.Join(actErr, err)

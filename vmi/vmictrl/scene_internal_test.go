@@ -89,7 +89,7 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 		t.Fatal(err)
 	}
 	s.serve()
-	s.r.nodes = &nodes{client: s.Client, clock: s.clock, after: s.r.SilentAfter, guests: nodeGatherer{s.r}.onNode, queue: &s.r.backlog, beats: map[string]beat{}}
+	s.r.nodes = &nodes{client: s.Client, clock: s.clock, after: s.r.SilentAfter, vmis: nodeGatherer{s.r}.onNode, queue: &s.r.backlog, beats: map[string]beat{}}
 	var err error
 	if s.r.Gate, err = expectationsctrl.NewGate(s, expectationsctrl.Options{Clock: s.clock}); err != nil {
 		t.Fatal(err)

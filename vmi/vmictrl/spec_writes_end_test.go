@@ -50,7 +50,7 @@ func deleted(p v1.VirtualMachineInstancePhase) row {
 
 // ownedByMachine creates the VirtualMachine that controls the VMI.
 func ownedByMachine(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
-	m := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: guestName},
+	m := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: vmiName},
 		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
 	w.create(m)
 	w.change(g, func(g *v1.VirtualMachineInstance) {

@@ -54,7 +54,7 @@ func (s scene) make(w *world) *v1.VirtualMachineInstance {
 	if s.before != nil {
 		s.before(w)
 	}
-	g := w.guest(guestName, func(g *v1.VirtualMachineInstance) {
+	g := w.guest(vmiName, func(g *v1.VirtualMachineInstance) {
 		g.Annotations = map[string]string{pokeAnnotation: "0"}
 		g.Spec.SchedulerName = noScheduler
 	})

@@ -73,7 +73,7 @@ func noHints(r *vmictrl.Reconciler) {
 func migrating(p v1.VirtualMachineInstanceMigrationPhase) func(*world) {
 	return func(w *world) {
 		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "move"},
-			Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: guestName}}
+			Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: vmiName}}
 		w.create(m)
 		m.Status.Phase = p
 		if err := w.Status().Update(w.t.Context(), m); err != nil {

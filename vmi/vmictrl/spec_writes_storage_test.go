@@ -114,7 +114,7 @@ func oldState(w *world) {
 // lostState creates a backend storage claim whose volume is gone.
 func lostState(w *world) {
 	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "state", Labels: map[string]string{stateLabel: guestName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "state", Labels: map[string]string{stateLabel: vmiName},
 			Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr.To(""), VolumeName: "gone", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

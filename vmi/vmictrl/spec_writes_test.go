@@ -127,7 +127,7 @@ type passes struct {
 
 func (p *passes) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := p.Client.Get(ctx, key, o, opts...)
-	if _, guest := o.(*v1.VirtualMachineInstance); guest && key.Name == guestName && err == nil {
+	if _, guest := o.(*v1.VirtualMachineInstance); guest && key.Name == vmiName && err == nil {
 		p.seen.Store(version(o))
 	}
 	return err
@@ -235,7 +235,7 @@ func (c *watched) pass() {
 	c.t.Helper()
 	c.poke++
 	patch := []byte(`{"metadata":{"annotations":{"` + pokeAnnotation + `":"` + strconv.Itoa(c.poke) + `"}}}`)
-	poked := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, Name: guestName}}
+	poked := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, Name: vmiName}}
 	switch err := c.Patch(c.t.Context(), poked, client.RawPatch("application/merge-patch+json", patch)); {
 	case apierrors.IsNotFound(err):
 		return

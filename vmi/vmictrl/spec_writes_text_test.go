@@ -232,4 +232,4 @@ func byPods(text string) string {
 }
 
 // guestName is the name of every row's VMI.
-const guestName = "guest"
+const vmiName = "guest"

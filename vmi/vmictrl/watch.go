@@ -30,7 +30,7 @@ import (
 // Indexes of the caches.
 const (
 	podByController = "vmictrl.podByController"
-	podByGuestName  = "vmictrl.podByGuestName"
+	podByVMIName    = "vmictrl.podByGuestName"
 	migrationByVMI  = "vmictrl.migrationByVMI"
 	vmiByClaim      = "vmictrl.vmiByClaim"
 	// claimByState indexes backend storage claims by their VMI.
@@ -65,7 +65,7 @@ func controllerUID(o client.Object) []string {
 }
 
 // guestName is the index function of podByGuestName.
-func guestName(o client.Object) []string {
+func vmiName(o client.Object) []string {
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
 		return []string{c.Name}
 	}
@@ -80,7 +80,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		keys client.IndexerFunc
 	}{
 		{&corev1.Pod{}, podByController, controllerUID},
-		{&corev1.Pod{}, podByGuestName, guestName},
+		{&corev1.Pod{}, podByVMIName, vmiName},
 		{&corev1.PersistentVolumeClaim{}, claimByState, func(o client.Object) []string {
 			if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
 				return []string{name}
@@ -186,7 +186,7 @@ func relieved(was, is *corev1.ResourceQuota) bool {
 // ofPod maps a Pod to the VirtualMachineInstance that controls it or its controlling Pod, and a
 // Pod of another owner to the VirtualMachineInstance that waits for its name.
 func (r watcher) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
-	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
+	requests := r.vmis(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
 	c := metav1.GetControllerOf(o)
 	switch {
 	case c == nil:
@@ -227,7 +227,7 @@ func migrated(_ context.Context, o client.Object) []reconcile.Request {
 
 // claimants maps a claim to the VirtualMachineInstances that name it, and to the one in its label.
 func (r watcher) claimants(ctx context.Context, o client.Object) []reconcile.Request {
-	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
+	requests := r.vmis(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
 	if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
 		requests = append(requests, request(o.GetNamespace(), name))
 	}
@@ -236,22 +236,22 @@ func (r watcher) claimants(ctx context.Context, o client.Object) []reconcile.Req
 
 // ofNamespaced maps an object to the VMIs of its namespace that have no Pod.
 func (r watcher) ofNamespaced(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiWaiting: yes})
+	return r.vmis(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiWaiting: yes})
 }
 
 // ofNamespace maps a Namespace to its VMIs without a Pod: its labels configure Pod security.
 func (r watcher) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.guests(ctx, client.InNamespace(o.GetName()), client.MatchingFields{vmiWaiting: yes})
+	return r.vmis(ctx, client.InNamespace(o.GetName()), client.MatchingFields{vmiWaiting: yes})
 }
 
 // allWaiting maps an object to all VMIs without a Pod.
 func (r watcher) allWaiting(ctx context.Context, _ client.Object) []reconcile.Request {
-	return r.guests(ctx, client.MatchingFields{vmiWaiting: yes})
+	return r.vmis(ctx, client.MatchingFields{vmiWaiting: yes})
 }
 
 // allTimed maps a Node to all VMIs that wait for topology hints.
 func (r watcher) allTimed(ctx context.Context, _ client.Object) []reconcile.Request {
-	return r.guests(ctx, client.MatchingFields{vmiTimed: yes})
+	return r.vmis(ctx, client.MatchingFields{vmiTimed: yes})
 }
 
 // spread maps the cluster's configuration to all VMIs.
@@ -268,7 +268,7 @@ func (r watcher) spread() handler.EventHandler {
 }
 
 // guests lists VirtualMachineInstances from the cache.
-func (r watcher) guests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+func (r watcher) vmis(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &list, opts...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing VirtualMachineInstances failed, event ignored")

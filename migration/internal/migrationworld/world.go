@@ -18,8 +18,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 	"github.com/virtloom/virtloom/migration/policy"
 	"github.com/virtloom/virtloom/migration/queue"
 )
@@ -51,7 +51,7 @@ type World struct {
 	// InForce is the resolution of the current policies.
 	InForce policy.Resolution
 	// Failures are the actions that fail.
-	Failures map[migration.ActionKind]error
+	Failures map[migration.Verb]error
 	// Sending is what a sender finds about its VMI.
 	Sending *migration.Sending
 	// Events are the emitted events, Writes counts the writes.
@@ -157,7 +157,7 @@ func (w *World) Step(e handoff.Event) {
 
 // Snapshot returns the input of the next decision.
 func (w *World) Snapshot() migration.Snapshot {
-	s := migration.Snapshot{Migration: w.Migration, VMI: w.VMI, Others: w.Others, Config: w.Config, Now: w.Now, Failures: w.Failures, Claims: w.Claims}
+	s := migration.Snapshot{Migration: w.Migration, VMI: w.VMI, Others: w.Others, Config: w.Config, Failures: w.Failures, Claims: w.Claims}
 	if w.VMI == nil {
 		return s
 	}
@@ -197,7 +197,7 @@ func (w *World) wrote() {
 func (w *World) Pass() migration.Plan {
 	w.Failures = nil
 	s := w.Snapshot()
-	if c, wanted := s.Claim(); wanted {
+	if c, wanted := s.Claim(w.Now); wanted {
 		s.Slot, _ = w.Admission.Ask(c, w.Now)
 	} else {
 		w.Admission.Release(types.NamespacedName{Namespace: "ns", Name: w.Migration.Name}, w.Now)
@@ -231,12 +231,12 @@ func (w *World) Pass() migration.Plan {
 // Apply carries out an action.
 func (w *World) Apply(a migration.Action) {
 	w.t.Helper()
-	switch a.Kind {
+	switch a.Verb {
 	case migration.Adopt:
 		w.Migration.Labels = map[string]string{v1.MigrationSelectorLabel: w.Migration.Spec.VMIName}
 		w.Migration.Finalizers = []string{v1.VirtualMachineInstanceMigrationFinalizer}
 		if w.VMI != nil {
-			metav1.SetMetaDataAnnotation(&w.Migration.ObjectMeta, migration.GuestUID, string(w.VMI.UID))
+			metav1.SetMetaDataAnnotation(&w.Migration.ObjectMeta, migration.VMIUID, string(w.VMI.UID))
 		}
 	case migration.CreateTarget, migration.CreateAttachment, migration.AnnotatePod, migration.DeletePod:
 		w.applyToPods(a)
@@ -258,7 +258,7 @@ func (w *World) Apply(a migration.Action) {
 }
 
 func (w *World) applyToPods(a migration.Action) {
-	switch a.Kind {
+	switch a.Verb {
 	case migration.CreateTarget:
 		if w.Pods["dst"] == nil {
 			w.Pods["dst"] = w.NewPod("dst", "", w.Migration.UID)

@@ -40,7 +40,7 @@
 //
 // # Who may read metrics
 //
-// Subjects bound to the ClusterRole virtloom-metrics-reader, or to virtloom-sight-reader for
+// Subjects bound to the ClusterRole virtloom-metrics-reader, or to virtloom-cachestate-reader for
 // "refdaemon explain --controller". Both come without a binding.
 //
 // # Which Secrets an agent may read

@@ -47,7 +47,7 @@ func words(expression string) []string {
 }
 
 func TestPolicies_ReservedKeysAreThoseOfTheWebhook(t *testing.T) {
-	guests, pods, migrations := admit.ReservedOfGuests(), admit.ReservedOfPods(), admit.ReservedOfMigrations()
+	guests, pods, migrations := admit.ReservedOfVMIs(), admit.ReservedOfPods(), admit.ReservedOfMigrations()
 	for _, tt := range []struct {
 		policy, variable string
 		want             []string

@@ -36,8 +36,8 @@ const (
 	plugins                = "/var/lib/kubelet/device-plugins"
 )
 
-// groups are the IOMMU groups of the cards, with their addresses.
-var groups = map[string]string{"977": "0000:65:00.0", "978": "0000:66:00.0"}
+// iommuGroups are the IOMMU groups of the cards, with their addresses.
+var iommuGroups = map[string]string{"977": "0000:65:00.0", "978": "0000:66:00.0"}
 
 // TestDevices_Host: host devices that a device plugin offers, here that of package hostdevice in the place of another provider, as this
 // machine has no such hardware: of a card the kubelet and the agent make all that a hypervisor needs, up to libvirt, which refuses it. A card
@@ -135,7 +135,7 @@ func makeCards(t *testing.T, n *rig.KubeletNode) {
 		t.Fatal(made)
 	}
 	script := fmt.Sprintf("mount -t tmpfs -o mode=755 cards %s && mknod %[1]s/vfio c 10 %d", folder, vfioNumber)
-	for group := range groups {
+	for group := range iommuGroups {
 		script += fmt.Sprintf(" && mknod %s/%s c 10 %d", folder, group, cardNumber)
 	}
 	onNode(t, n, script)
@@ -161,7 +161,7 @@ func onNode(t *testing.T, n *rig.KubeletNode, script string) {
 func offerCards(t *testing.T, n *rig.KubeletNode) {
 	t.Helper()
 	sys := t.TempDir()
-	for group, address := range groups {
+	for group, address := range iommuGroups {
 		dir := filepath.Join(sys, "bus/pci/devices", address)
 		must(t, os.MkdirAll(dir, 0o755))
 		must(t, errors.Join(os.WriteFile(filepath.Join(dir, "vendor"), []byte("0x10de\n"), 0o600), os.WriteFile(filepath.Join(dir, "device"), []byte("0x2204\n"), 0o600),

@@ -81,8 +81,8 @@ func TestVolumes_Hotplug(t *testing.T) {
 	s.vanished(marks)
 }
 
-// TestVolumes_HotplugOfLink: a claim whose disk.img is a symbolic link is not plugged in, the VMI's status has the reason, and the guest
-// runs on; once there is an image, it is plugged in.
+// TestVolumes_HotplugOfLink: a claim whose disk.img is a symbolic link is not attached, the VMI's status has the reason, and the guest
+// runs on; once there is an image, it is attached.
 func TestVolumes_HotplugOfLink(t *testing.T) {
 	nightly(t)
 	source := image(t, "linked", hotSize)
@@ -144,7 +144,7 @@ func (s *scene) changedBy(who client.Client, edit func(*v1.VirtualMachineInstanc
 	return who.Patch(s.Context(), vmi, client.MergeFrom(was))
 }
 
-// plugged waits until these volumes and no other are plugged in, by one Pod on the guest's node.
+// plugged waits until these volumes and no other are attached, by one Pod on the guest's node.
 func (s *scene) plugged(names ...string) {
 	s.Helper()
 	s.awaitStatus(fmt.Sprintf("%q to be plugged in", names), func(vmi *v1.VirtualMachineInstance) error {

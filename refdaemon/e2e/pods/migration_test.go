@@ -64,7 +64,7 @@ func (s *scene) countsOn(file string, before int) (now int) {
 	return now
 }
 
-// migrate moves the guest to the other node, where it beats then.
+// migrate migrates the VMI to the other node, where it beats then.
 func (s *scene) migrate() {
 	s.Helper()
 	m := s.begin()

@@ -84,7 +84,7 @@ func TestParts_KilledWhileGuestMoves(t *testing.T) {
 	}
 }
 
-// killedWhileMoving moves the guest, and kills something before it has arrived.
+// killedWhileMoving migrates the VMI, and kills something before it has arrived.
 func (s *scene) killedWhileMoving(name string, kill func() (again func(context.Context) error)) {
 	s.Helper()
 	m := s.begin()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guarded configures the metrics servers of the daemons, open to all clients or only to those that
+// Package metricsauth configures the metrics servers of the daemons, open to all clients or only to those that
 // the API server authorizes.
-package guarded
+package metricsauth
 
 import (
 	"cmp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package halves tests that the controller's and the node's half of one guest
+// Package contracttest tests that the controller's and the node's half of one guest
 // agree where both write one field, and that what renders a Pod and what looks
 // after it agree. The packages themselves must not know each other.
-package halves
+package contracttest
 
 import (
 	"slices"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retold keeps the wording of a continuing failure in a controller's reports. A condition that follows each new
+// Package failuretext keeps the wording of a continuing failure in a controller's reports. A condition that follows each new
 // text of the same failure is a write, and the event of that write repeats the failing pass at once, whatever the
 // back-off is.
-package retold
+package failuretext
 
 import (
 	"maps"
@@ -44,9 +44,9 @@ type said struct {
 	heard time.Time
 }
 
-// Tell returns the text by which to report the failure of an object, and whether it is new. A text that differs in
+// Wording returns the text by which to report the failure of an object, and whether it is new. A text that differs in
 // numbers and times alone is not new. Another text is, if the last change is long enough ago.
-func (f *Failures) Tell(of types.NamespacedName, is Text, now time.Time) (words Text, news bool) {
+func (f *Failures) Wording(of types.NamespacedName, is Text, now time.Time) (words Text, news bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sweep(now)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sight reports a controller's view of an object: which version its cache has, and which of its own
+// Package cachestate reports a controller's view of an object: which version its cache has, and which of its own
 // writes the cache has not observed yet. Only the controller knows that, and it explains why a controller
 // waits.
 //
 // A [Handler] is served with the controller's metrics, to those who may read them; [Client.Ask] asks it.
-package sight
+package cachestate
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 )
 
 // Path is the path of a Handler.
-const Path = "/debug/sight"
+const Path = "/debug/cachestate"
 
 // Kind is a kind of object that can be asked about.
 type Kind string
@@ -38,13 +38,13 @@ type Kind string
 // The kinds.
 const (
 	Machine   Kind = "vm"
-	Guest     Kind = "vmi"
+	VMI       Kind = "vmi"
 	Migration Kind = "migration"
 	Node      Kind = "node"
 )
 
 // names are the kinds of the API.
-var names = map[Kind]string{Machine: "VirtualMachine", Guest: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}
+var names = map[Kind]string{Machine: "VirtualMachine", VMI: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}
 
 // Question identifies the object to report.
 type Question struct {
@@ -53,15 +53,15 @@ type Question struct {
 	types.NamespacedName
 }
 
-// Sight is a controller's view of an object.
-type Sight struct {
+// State is a controller's view of an object.
+type State struct {
 	// At is the time of the controller, Leads is true if it is the leader.
 	At    time.Time `json:"at"`
 	Leads bool      `json:"leads"`
 	// Objects are the object and its dependents, as cached.
 	Objects []Object `json:"objects,omitempty"`
-	// Unseen are writes that the cache has not observed yet, the oldest first.
-	Unseen []Write `json:"unseen,omitempty"`
+	// Pending are writes that the cache has not observed yet, the oldest first.
+	Pending []Write `json:"unseen,omitempty"`
 	// Settings are the settings that the controller decides by, by flag.
 	Settings map[string]string `json:"settings,omitempty"`
 }
@@ -90,8 +90,8 @@ type Handler struct {
 	Cache client.Reader
 	// Elected is closed once it leads.
 	Elected <-chan struct{}
-	// Unseen returns the unobserved writes for objects, by kind.
-	Unseen map[Kind]func(types.NamespacedName) []expectations.Pending
+	// Pending returns the unobserved writes for objects, by kind.
+	Pending map[Kind]func(types.NamespacedName) []expectations.Pending
 	// Settings returns the settings in force that the controller decides by, by flag; nil if there are none.
 	Settings func() map[string]string
 	// Clock is the clock of the controller.
@@ -110,15 +110,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s := Sight{At: h.Clock.Now().UTC()}
+	s := State{At: h.Clock.Now().UTC()}
 	select {
 	case <-h.Elected:
 		s.Leads = true
 	default:
 	}
-	if unseen := h.Unseen[q.Kind]; unseen != nil {
+	if unseen := h.Pending[q.Kind]; unseen != nil {
 		for _, u := range unseen(q.NamespacedName) {
-			s.Unseen = append(s.Unseen, Write{Text: u.String(), Since: u.Since.UTC(), Problem: string(u.Problem)})
+			s.Pending = append(s.Pending, Write{Text: u.String(), Since: u.Since.UTC(), Problem: string(u.Problem)})
 		}
 	}
 	if h.Settings != nil {
@@ -136,7 +136,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (q Question) validate() error {
 	switch {
 	case names[q.Kind] == "":
-		return fmt.Errorf("unknown kind %q; use one of %s, %s, %s, %s", q.Kind, Machine, Guest, Migration, Node)
+		return fmt.Errorf("unknown kind %q; use one of %s, %s, %s, %s", q.Kind, Machine, VMI, Migration, Node)
 	case q.Name == "":
 		return errors.New("name is required")
 	case (q.Kind == Node) != (q.Namespace == ""):
@@ -206,7 +206,7 @@ const (
 )
 
 // Ask returns the controller's view of an object.
-func (c *Client) Ask(ctx context.Context, q Question) (*Sight, error) {
+func (c *Client) Ask(ctx context.Context, q Question) (*State, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%q is not the URL of a controller, such as http://localhost:8080", c.URL)
@@ -232,7 +232,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (*Sight, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answered %s: %s", u.Host, resp.Status, strings.TrimSpace(string(text[:min(len(text), shown)])))
 	}
-	s := &Sight{}
+	s := &State{}
 	if err := json.Unmarshal(text, s); err != nil {
 		return nil, fmt.Errorf("%s returned an invalid answer: %w", u.Host, err)
 	}

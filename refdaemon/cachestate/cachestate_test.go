@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sight_test
+package cachestate_test
 
 import (
 	"errors"
@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/expectations"
-	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/refdaemon/cachestate"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-var guest = sight.Question{Kind: sight.Guest, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "guest"}}
+var guest = cachestate.Question{Kind: cachestate.VMI, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "guest"}}
 
 var settings = map[string]string{"launcher-image": "example.test/launcher:1"}
 
@@ -47,11 +47,11 @@ func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 		&v1.VirtualMachineInstance{ObjectMeta: meta("ns", "guest", "7")}, pod, &corev1.Pod{ObjectMeta: meta("ns", "other", "9")},
 		&v1.VirtualMachineInstanceMigration{ObjectMeta: meta("ns", "move", "5")}, &corev1.Node{ObjectMeta: meta("", "node", "3")}, &v1.VirtualMachine{ObjectMeta: meta("ns", "machine", "6")},
 	}
-	h := &sight.Handler{
+	h := &cachestate.Handler{
 		Cache: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build(), Elected: elected, Clock: clocktesting.NewFakePassiveClock(at),
 		Settings: func() map[string]string { return settings },
-		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
-			sight.Guest: func(key types.NamespacedName) []expectations.Pending {
+		Pending: map[cachestate.Kind]func(types.NamespacedName) []expectations.Pending{
+			cachestate.VMI: func(key types.NamespacedName) []expectations.Pending {
 				if key.Name != "guest" {
 					return nil
 				}
@@ -61,14 +61,14 @@ func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 		},
 	}
 	mux := http.NewServeMux()
-	mux.Handle(sight.Path, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	mux.Handle(cachestate.Path, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Authorization") != "Bearer token" {
 			http.Error(w, "who is it?", http.StatusUnauthorized)
 			return
 		}
 		h.ServeHTTP(w, req)
 	}))
-	mux.HandleFunc("/odd"+sight.Path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) })
+	mux.HandleFunc("/odd"+cachestate.Path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) })
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
@@ -79,21 +79,21 @@ func TestHandler_Answers(t *testing.T) {
 	close(elected)
 	s := controller(t, elected)
 	for name, tt := range map[string]struct {
-		q    sight.Question
+		q    cachestate.Question
 		path string
-		want sight.Sight
+		want cachestate.State
 	}{
-		"a guest and its Pods": {guest, "", sight.Sight{At: at, Leads: true, Settings: settings, Unseen: []sight.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []sight.Object{
+		"a guest and its Pods": {guest, "", cachestate.State{At: at, Leads: true, Settings: settings, Pending: []cachestate.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []cachestate.Object{
 			{Kind: "VirtualMachineInstance", Name: "ns/guest", ResourceVersion: "7"}, {Kind: "Pod", Name: "ns/pod", ResourceVersion: "8"}}}},
-		"a VM": {sight.Question{Kind: sight.Machine, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "machine"}}, "/metrics",
-			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "VirtualMachine", Name: "ns/machine", ResourceVersion: "6"}}}},
-		"a migration": {sight.Question{Kind: sight.Migration, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "move"}}, "/metrics",
-			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
-		"a node": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "node"}}, "/",
-			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "Node", Name: "node", ResourceVersion: "3"}}}},
-		"what is not there": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "none"}}, "", sight.Sight{At: at, Leads: true, Settings: settings}},
+		"a VM": {cachestate.Question{Kind: cachestate.Machine, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "machine"}}, "/metrics",
+			cachestate.State{At: at, Leads: true, Settings: settings, Objects: []cachestate.Object{{Kind: "VirtualMachine", Name: "ns/machine", ResourceVersion: "6"}}}},
+		"a migration": {cachestate.Question{Kind: cachestate.Migration, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "move"}}, "/metrics",
+			cachestate.State{At: at, Leads: true, Settings: settings, Objects: []cachestate.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
+		"a node": {cachestate.Question{Kind: cachestate.Node, NamespacedName: types.NamespacedName{Name: "node"}}, "/",
+			cachestate.State{At: at, Leads: true, Settings: settings, Objects: []cachestate.Object{{Kind: "Node", Name: "node", ResourceVersion: "3"}}}},
+		"what is not there": {cachestate.Question{Kind: cachestate.Node, NamespacedName: types.NamespacedName{Name: "none"}}, "", cachestate.State{At: at, Leads: true, Settings: settings}},
 	} {
-		c := sight.Client{HTTP: s.Client(), URL: s.URL + tt.path, Token: "token"}
+		c := cachestate.Client{HTTP: s.Client(), URL: s.URL + tt.path, Token: "token"}
 		got, err := c.Ask(t.Context(), tt.q)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -104,19 +104,19 @@ func TestHandler_Answers(t *testing.T) {
 		}
 	}
 	other := controller(t, make(chan struct{}))
-	if got, err := (&sight.Client{HTTP: other.Client(), URL: other.URL, Token: "token"}).Ask(t.Context(), guest); err != nil || got.Leads {
+	if got, err := (&cachestate.Client{HTTP: other.Client(), URL: other.URL, Token: "token"}).Ask(t.Context(), guest); err != nil || got.Leads {
 		t.Errorf("one that does not lead says %+v, error %v", got, err)
 	}
 }
 
 func TestHandler_InvalidRequests(t *testing.T) {
 	s := controller(t, nil)
-	ask := func(kind sight.Kind, namespace, name string) sight.Question {
-		return sight.Question{Kind: kind, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+	ask := func(kind cachestate.Kind, namespace, name string) cachestate.Question {
+		return cachestate.Question{Kind: kind, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 	}
 	for name, tt := range map[string]struct {
 		url, token string
-		q          sight.Question
+		q          cachestate.Question
 		says       string
 	}{
 		"no URL":             {"localhost:8080", "token", guest, "not the URL of a controller"},
@@ -127,17 +127,17 @@ func TestHandler_InvalidRequests(t *testing.T) {
 		"another path":       {s.URL + "/x", "token", guest, "404"},
 		"no controller":      {s.URL + "/odd", "token", guest, "returned an invalid answer"},
 		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `unknown kind "pod"; use one of vm, vmi`},
-		"no name":            {s.URL, "token", ask(sight.Guest, "ns", ""), "name is required"},
-		"no namespace":       {s.URL, "token", ask(sight.Guest, "", "guest"), "a namespace is required"},
-		"a node's namespace": {s.URL, "token", ask(sight.Node, "ns", "node"), "forbidden for nodes"},
+		"no name":            {s.URL, "token", ask(cachestate.VMI, "ns", ""), "name is required"},
+		"no namespace":       {s.URL, "token", ask(cachestate.VMI, "", "guest"), "a namespace is required"},
+		"a node's namespace": {s.URL, "token", ask(cachestate.Node, "ns", "node"), "forbidden for nodes"},
 	} {
-		c := sight.Client{HTTP: s.Client(), URL: tt.url, Token: tt.token}
+		c := cachestate.Client{HTTP: s.Client(), URL: tt.url, Token: tt.token}
 		if _, err := c.Ask(t.Context(), tt.q); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: error %v, want %q", name, err, tt.says)
 		}
 	}
 	w := httptest.NewRecorder()
-	(&sight.Handler{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, sight.Path, http.NoBody))
+	(&cachestate.Handler{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, cachestate.Path, http.NoBody))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("a POST is answered with %d", w.Code)
 	}
@@ -145,8 +145,8 @@ func TestHandler_InvalidRequests(t *testing.T) {
 
 func TestVersions_ReadError(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
-	for _, k := range []sight.Kind{sight.Guest, sight.Migration} {
-		if _, err := sight.Versions(t.Context(), c, sight.Question{Kind: k, NamespacedName: guest.NamespacedName}); err == nil {
+	for _, k := range []cachestate.Kind{cachestate.VMI, cachestate.Migration} {
+		if _, err := cachestate.Versions(t.Context(), c, cachestate.Question{Kind: k, NamespacedName: guest.NamespacedName}); err == nil {
 			t.Errorf("%s: there is no such kind in the scheme", k)
 		}
 	}

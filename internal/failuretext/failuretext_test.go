@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package retold_test
+package failuretext_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/internal/retold"
+	"github.com/virtloom/virtloom/internal/failuretext"
 )
 
 var (
@@ -32,9 +32,9 @@ func TestFailures_NumbersAndTimesDiffer(t *testing.T) {
 		"a word, and number": {"quota a: 1", "limit a: 1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var f retold.Failures
-			f.Tell(guest, retold.Text{Reason: "Failed", Message: test.a}, epoch)
-			words, news := f.Tell(guest, retold.Text{Reason: "Failed", Message: test.b}, epoch)
+			var f failuretext.Failures
+			f.Wording(guest, failuretext.Text{Reason: "Failed", Message: test.a}, epoch)
+			words, news := f.Wording(guest, failuretext.Text{Reason: "Failed", Message: test.b}, epoch)
 			want := test.a
 			if test.news {
 				want = test.b
@@ -49,11 +49,11 @@ func TestFailures_NumbersAndTimesDiffer(t *testing.T) {
 func letters(i int) string { return fmt.Sprintf("%c%c%c", 'g'+i%7, 'g'+i/7%7, 'g'+i/49%7) }
 
 func TestFailures_TextAlwaysDiffers(t *testing.T) {
-	var f retold.Failures
+	var f failuretext.Failures
 	changes := map[int]int{} // by minute
 	for i := range 3000 {
 		now := epoch.Add(time.Duration(i) * 100 * time.Millisecond)
-		if _, news := f.Tell(guest, retold.Text{Reason: "Failed", Message: letters(i)}, now); news {
+		if _, news := f.Wording(guest, failuretext.Text{Reason: "Failed", Message: letters(i)}, now); news {
 			changes[int(now.Sub(epoch)/time.Minute)]++
 		}
 	}
@@ -68,15 +68,15 @@ func TestFailures_TextAlwaysDiffers(t *testing.T) {
 }
 
 func TestFailures_RecurrenceAfterOver(t *testing.T) {
-	var f retold.Failures
-	text := retold.Text{Reason: "Failed", Message: "no"}
+	var f failuretext.Failures
+	text := failuretext.Text{Reason: "Failed", Message: "no"}
 	for _, want := range []bool{true, false} {
-		if _, news := f.Tell(guest, text, epoch); news != want {
+		if _, news := f.Wording(guest, text, epoch); news != want {
 			t.Errorf("news %v, want %v", news, want)
 		}
 	}
 	f.Over(guest)
-	if _, news := f.Tell(guest, text, epoch); !news {
+	if _, news := f.Wording(guest, text, epoch); !news {
 		t.Error("not reported again")
 	}
 }

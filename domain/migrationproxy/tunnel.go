@@ -19,13 +19,13 @@ import (
 	"github.com/virtloom/virtloom/domain/transport"
 )
 
-// passage is one end of a migration: its listeners and their streams.
-type passage struct {
-	transport.Passage
+// tunnel is one end of a migration: its listeners and their streams.
+type tunnel struct {
+	transport.Tunnel
 	proxy *Proxy
 	log   logr.Logger
 
-	ctx    context.Context // ends with the passage
+	ctx    context.Context // ends with the tunnel
 	cancel context.CancelFunc
 	all    sync.WaitGroup // of the goroutines
 	slots  chan struct{}  // one for each stream that may be open
@@ -39,17 +39,17 @@ type passage struct {
 // maxGreetings limits the connections that wait for their handshake or their other half.
 const maxGreetings = 64
 
-// checkPassage refuses a passage without a key and a domain, or whose key is not a file name.
-func checkPassage(d transport.Passage) error {
+// checkTunnel refuses a tunnel without a key and a domain, or whose key is not a file name.
+func checkTunnel(d transport.Tunnel) error {
 	if d.Key == "" || d.Domain == "" || strings.ContainsAny(string(d.Key), "/\x00") {
 		return fmt.Errorf("key %q and domain %q do not name a migration: %w", d.Key, d.Domain, domain.ErrInvalid)
 	}
 	return nil
 }
 
-func (p *Proxy) passage(ctx context.Context, d transport.Passage, role string) *passage {
-	e := &passage{
-		Passage: d, proxy: p,
+func (p *Proxy) tunnel(ctx context.Context, d transport.Tunnel, role string) *tunnel {
+	e := &tunnel{
+		Tunnel: d, proxy: p,
 		log:   p.o.Log.WithValues("role", role, "domain", d.Domain, "migration", string(d.Migration), "peer", d.Peer),
 		slots: make(chan struct{}, p.o.MaxStreams), greet: make(chan struct{}, maxGreetings),
 	}
@@ -57,7 +57,7 @@ func (p *Proxy) passage(ctx context.Context, d transport.Passage, role string) *
 	return e
 }
 
-func (e *passage) stats(target bool) Stats {
+func (e *tunnel) stats(target bool) Stats {
 	s := Stats{
 		Key: e.Key, Domain: e.Domain, Peer: e.Peer, Target: target,
 		Sent: e.sent.Load(), Received: e.received.Load(), Streams: int(e.streams.Load()), Refused: e.refused.Load(), Broken: e.broken.Load(),
@@ -72,9 +72,9 @@ func (e *passage) stats(target bool) Stats {
 // there is none.
 type completer func(c net.Conn, channel int, its turn) (pair, error)
 
-// serve accepts connections of a channel until the passage ends. Each gets its other half from
+// serve accepts connections of a channel until the tunnel ends. Each gets its other half from
 // complete. Streams of memory reach the other hypervisor in the order of arrival.
-func (e *passage) serve(l net.Listener, channel int, complete completer) {
+func (e *tunnel) serve(l net.Listener, channel int, complete completer) {
 	stop := context.AfterFunc(e.ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
@@ -109,7 +109,7 @@ func (e *passage) serve(l net.Listener, channel int, complete completer) {
 // files.
 const acceptAgain = 50 * time.Millisecond
 
-func (e *passage) again(err error, channel int) bool {
+func (e *tunnel) again(err error, channel int) bool {
 	if e.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
 	}
@@ -124,7 +124,7 @@ func (e *passage) again(err error, channel int) bool {
 
 // carry serves one connection from its other half, or its error, to its end. It releases one of the
 // greet slots.
-func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
+func (e *tunnel) carry(c net.Conn, channel int, halves pair, err error) {
 	<-e.greet
 	if err != nil {
 		defer c.Close() // after the stream is counted
@@ -147,7 +147,7 @@ func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
 
 // pair makes the connection's other half, if there is a slot for it; else it is the caller's to
 // close.
-func (e *passage) pair(c net.Conn, complete func() (pair, error)) (pair, error) {
+func (e *tunnel) pair(c net.Conn, complete func() (pair, error)) (pair, error) {
 	select {
 	case e.slots <- struct{}{}:
 	default:
@@ -162,7 +162,7 @@ func (e *passage) pair(c net.Conn, complete func() (pair, error)) (pair, error) 
 	return halves, err
 }
 
-func (e *passage) note(err error) {
+func (e *tunnel) note(err error) {
 	trouble := err.Error()
 	e.trouble.Store(&trouble)
 }
@@ -175,7 +175,7 @@ func address(c net.Conn) string {
 	return ""
 }
 
-func (e *passage) close() {
+func (e *tunnel) close() {
 	e.cancel()
 	e.all.Wait()
 }
