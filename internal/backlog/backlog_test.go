@@ -30,7 +30,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func key(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
-func TestOutdone(t *testing.T) {
+func TestSaturated(t *testing.T) {
 	const workers = 4
 	for name, test := range map[string]struct {
 		waiting int

@@ -12,10 +12,10 @@ import (
 
 // Config holds everything but the objects that defaults and checks depend on.
 type Config struct {
-	// Guests is the configuration for VMIs: of the cluster, and of the request.
+	// VMIs is the configuration for VMIs: of the cluster, and of the request.
 	VMIs guests.Config
 	// SerialNumber is the serial number of a new VM without one; empty leaves it unset. Its firmware UUID is
-	// Guests.Request.FirmwareUUID.
+	// VMIs.Request.FirmwareUUID.
 	SerialNumber types.UID
 }
 
