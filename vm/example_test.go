@@ -4,8 +4,12 @@ package vm_test
 
 import (
 	"fmt"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/instancetype/v1beta1"
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vm"
@@ -65,4 +69,25 @@ func ExampleExplain() {
 	// Output:
 	// WaitingForCache: waiting for the cache to observe this controller's write: CreateVMI vm
 	// until the cache observes the write, by the controller: true
+}
+
+// now is the time of the decisions.
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// newVM returns a VM that lacks nothing but a VMI.
+func newVM() *v1.VirtualMachine {
+	o := &v1.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "uid-vm", Generation: 3, ResourceVersion: "7", Finalizers: []string{v1.VirtualMachineControllerFinalizer},
+			Annotations: map[string]string{v1.ControllerAPILatestVersionObservedAnnotation: "v1"}},
+		Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), Template: &v1.VirtualMachineInstanceTemplateSpec{}},
+	}
+	o.Spec.Template.Spec.Domain.Firmware = &v1.Firmware{UUID: "given"}
+	return o
+}
+
+var largeRef = instancetype.Ref{Kind: instancetype.KindClusterInstancetype, Name: "large"}
+
+func large(vCPUs uint32) *v1beta1.VirtualMachineClusterInstancetype {
+	return &v1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "large", UID: "uid-large", Generation: 1},
+		Spec: v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: vCPUs}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("1Gi")}}}
 }

@@ -8,10 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
-	"kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/virtloom/virtloom/vm"
@@ -172,13 +170,6 @@ func specRevisions() specRows {
 		"55 neither":                        {given: []change{vmi(v1.Running, annotated(""), func(g *v1.VirtualMachineInstance) { g.Status.VirtualMachineRevisionName = "x" })}, check: fields(0, 0)},
 		"7.1 bumped if only others changed": {given: []change{vmi(v1.Running, annotated("2")), revision(2)}, do: "PatchVMI", check: fields(3, 3)},
 	}
-}
-
-var largeRef = instancetype.Ref{Kind: instancetype.KindClusterInstancetype, Name: "large"}
-
-func large(vCPUs uint32) *v1beta1.VirtualMachineClusterInstancetype {
-	return &v1beta1.VirtualMachineClusterInstancetype{ObjectMeta: metav1.ObjectMeta{Name: "large", UID: "uid-large", Generation: 1},
-		Spec: v1beta1.VirtualMachineInstancetypeSpec{CPU: v1beta1.CPUInstancetype{Guest: vCPUs}, Memory: v1beta1.MemoryInstancetype{Guest: resource.MustParse("1Gi")}}}
 }
 
 func specInstancetypes() specRows {

@@ -21,8 +21,6 @@ import (
 	"github.com/virtloom/virtloom/vm"
 )
 
-var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
 // A specCase is one row of the cases of the specification (VM reconciliation 13): a situation and the decision.
 //
 // Where the decision intentionally differs from KubeVirt, the name of the row says so: (better: ...).
@@ -150,17 +148,6 @@ func action(t *testing.T, p vm.Plan, verb vm.Verb) vm.Action {
 	}
 	t.Fatalf("no %s in\n%s", verb, p)
 	return vm.Action{}
-}
-
-// newVM returns a VM that lacks nothing but a VMI.
-func newVM() *v1.VirtualMachine {
-	o := &v1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vm", UID: "uid-vm", Generation: 3, ResourceVersion: "7", Finalizers: []string{v1.VirtualMachineControllerFinalizer},
-			Annotations: map[string]string{v1.ControllerAPILatestVersionObservedAnnotation: "v1"}},
-		Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), Template: &v1.VirtualMachineInstanceTemplateSpec{}},
-	}
-	o.Spec.Template.Spec.Domain.Firmware = &v1.Firmware{UUID: "given"}
-	return o
 }
 
 // vmi adds a VMI of the VM in a phase.

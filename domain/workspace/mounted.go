@@ -85,7 +85,7 @@ func (w attached) hostDevices(vmi *v1.VirtualMachineInstance, f *convert.Facts) 
 	}
 	devices, err := w.HostDevices(vmi)
 	if err != nil {
-		return &convert.Error{Object: objectName(vmi), Reason: "cannot determine which host devices it has on this node", Err: err}
+		return &convert.Error{Object: objectName(vmi), Reason: "cannot find out which host devices it has on this node", Err: err}
 	}
 	f.Devices = devices
 	return nil

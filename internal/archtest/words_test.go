@@ -25,7 +25,6 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\b(an?|the|its|their|each|every|this|that|no|any|of|after|before|during)\s+hand\s+overs?\b`), `"handoff"`},
 	{regexp.MustCompile(`(?i)\bnot\s+to\s+be\s+had\b`), `"is not supported" or "is not available"`},
 	{regexp.MustCompile(`(?i)\b(nobody|somebody|anybody)\b`), `who is meant, such as "no client", "another controller" or "any node"`},
-	{regexp.MustCompile(`(?i)\bplugged\s+(in|out)\b`), `"hotplugged", "attached" or "unplugged"`},
 	{regexp.MustCompile(`(?i)\bsilent\s+(agent|controller|holder|hypervisor|launcher|node|source|target)s?\b`), `"unresponsive"`},
 	{regexp.MustCompile(`(?i)\bguests?'s?\s+(launcher\s+)?Pods?\b`), `"launcher Pod"`},
 	{regexp.MustCompile(`(?i)\bnode\s+half\b`), `"node agent"`},

@@ -15,6 +15,10 @@
 // it for an observer, with the place in the queue and the [Blocker]s. An [Item] is a migration
 // in the queue.
 //
+// Both serve from one implementation of the order. Admission is not built on Queue: it serves no workers but whoever asks,
+// is given the time, and takes an item only together with its slots, under one lock. What a Queue adds to the
+// order (waiting workers, keys that are worked on, a clock) is what an Admission must not have.
+//
 // The rules are KubeVirt's where it has any: spec.priority system-critical (100),
 // user-triggered (50) and system-maintenance (20), parallelMigrationsPerCluster (default 5) and
 // parallelOutboundMigrationsPerNode (default 2). Ageing, turns, the limit on migrations

@@ -57,7 +57,7 @@ func Judge(f Facts) []nodectrl.Problem {
 	const virtualize = "enable virtualization in its firmware, or nested virtualization in its hypervisor, and load the module kvm_intel or kvm_amd; " +
 		"or allow slow emulation: spec.configuration.developerConfiguration.useEmulation of the KubeVirt object"
 	add(!f.KVM && !f.Emulation, noKVM, "the node has no /dev/kvm", virtualize)
-	add(f.KVM && !f.CPU && !f.Emulation, noKVM, "the node's /dev/kvm runs no guests: its CPU has neither vmx nor svm", virtualize)
+	add(f.KVM && !f.CPU && !f.Emulation, noKVM, "the node's /dev/kvm runs no VMIs: its CPU has neither vmx nor svm", virtualize)
 	add(!f.Tun, noTun, "the node has no /dev/net/tun, with which VMIs are connected to networks", "load the module tun (modprobe tun), also at boot (/etc/modules-load.d)")
 	add(!f.VhostNet && !f.Emulation, noVhostNet, "the node has no /dev/vhost-net, which launcher Pods ask for", "load the module vhost_net (modprobe vhost_net), also at boot (/etc/modules-load.d)")
 	add(!f.Mounted, podsNoMount, f.Pods+" is not a folder of the node", "if the kubelet has another --root-dir, change the volume \"pods\" of the DaemonSet and its --launchers")
