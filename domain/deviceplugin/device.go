@@ -109,7 +109,7 @@ func (d Device) withDefaults() Device {
 func (d Device) check() error {
 	var errs []error
 	wrong := func(field, reason string) {
-		errs = append(errs, fmt.Errorf("deviceplugin: device %q: %s: %s", d.Name, field, reason))
+		errs = append(errs, invalid(d.Name, field, reason))
 	}
 	problems := validation.IsDNS1123Label(d.Name)
 	if strings.Contains(d.Name, "/") {
@@ -121,21 +121,24 @@ func (d Device) check() error {
 	if d.Slots < 1 || d.Slots > maxSlots {
 		wrong("Slots", fmt.Sprintf("Invalid value: %d is not between 1 and %d", d.Slots, maxSlots))
 	}
-	switch {
-	case len(d.Nodes) == 0 && len(d.Units) == 0:
-		wrong("Nodes", "Required value: set the device node, such as /dev/kvm")
-	case len(d.Nodes) > 0 && len(d.Units) > 0:
-		wrong("Units", "Forbidden: the device has Nodes; remove one of them")
-	}
-	for _, err := range []error{checkNodes(d.Nodes), checkUnits(d.Units)} {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("deviceplugin: device %q: %w", d.Name, err))
-		}
-	}
 	if d.Permissions == "" || strings.Trim(d.Permissions, "rwm") != "" {
 		wrong("Permissions", fmt.Sprintf("Invalid value: %q is not made of r, w and m", d.Permissions))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.checkOffer())...)
+}
+
+// checkOffer returns the error of Nodes or Units, of which there is one.
+func (d Device) checkOffer() error {
+	switch {
+	case len(d.Nodes) == 0 && len(d.Units) == 0:
+		return invalid(d.Name, "Nodes", "Required value: set the device node, such as /dev/kvm")
+	case len(d.Nodes) > 0 && len(d.Units) > 0:
+		return invalid(d.Name, "Units", "Forbidden: the device has Nodes; remove one of them")
+	}
+	if reason := checkNodes(d.Nodes); reason != "" {
+		return invalid(d.Name, "Nodes", reason)
+	}
+	return checkUnits(d.Name, d.Units)
 }
 
 // units returns the devices that the kubelet is offered: for shared nodes, one for each slot.

@@ -71,10 +71,10 @@ func (p *Plugin) Update(units []Unit) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.Device.Nodes) > 0 {
-		return fmt.Errorf("deviceplugin: device %q: Units: Forbidden: the device has Nodes", p.Device.Name)
+		return invalid(p.Device.Name, "Units", "Forbidden: the device has Nodes")
 	}
-	if err := checkUnits(units); err != nil {
-		return fmt.Errorf("deviceplugin: device %q: %w", p.Device.Name, err)
+	if err := checkUnits(p.Device.Name, units); err != nil {
+		return err
 	}
 	p.lockedInit()
 	p.units = merge(p.units, units)

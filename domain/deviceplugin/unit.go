@@ -35,48 +35,54 @@ type Unit struct {
 // maxID is the maximum length of an ID.
 const maxID = 256
 
-// check returns the error of the first invalid field.
-func (u Unit) check() error {
+// check returns the first invalid field, and why; empty if there is none.
+func (u Unit) check() (field, reason string) {
 	switch {
 	case u.ID == "" || len(u.ID) > maxID:
-		return fmt.Errorf("ID: Invalid value: %.80q must have 1 to %d characters", u.ID, maxID)
+		return "ID", fmt.Sprintf("Invalid value: %.80q must have 1 to %d characters", u.ID, maxID)
 	case len(u.Nodes) == 0:
-		return fmt.Errorf("Nodes of %q: Required value: set the device node, such as /dev/vfio/7", u.ID)
+		return "Nodes", "Required value: set the device node, such as /dev/vfio/7"
 	case u.Cell != nil && *u.Cell < 0:
-		return fmt.Errorf("Cell of %q: Invalid value: %d is negative", u.ID, *u.Cell)
+		return "Cell", fmt.Sprintf("Invalid value: %d is negative", *u.Cell)
 	case strings.ContainsAny(u.Variable, "= \x00"):
-		return fmt.Errorf("Variable of %q: Invalid value: %q cannot name an environment variable", u.ID, u.Variable)
+		return "Variable", fmt.Sprintf("Invalid value: %q cannot name an environment variable", u.Variable)
 	case slices.ContainsFunc(u.Values, func(v string) bool { return v == "" || strings.ContainsAny(v, ",\x00") }):
-		return fmt.Errorf("Values of %q: Invalid value: %q must not be empty or contain a comma", u.ID, u.Values)
+		return "Values", fmt.Sprintf("Invalid value: %q must not be empty or contain a comma", u.Values)
 	}
-	return checkNodes(u.Nodes)
+	return "Nodes", checkNodes(u.Nodes)
 }
 
-func checkNodes(paths []string) error {
+// checkNodes returns why paths cannot be those of device nodes; empty if they can.
+func checkNodes(paths []string) string {
 	for _, n := range paths {
 		if !filepath.IsAbs(n) || filepath.Clean(n) != n {
-			return fmt.Errorf("Nodes: Invalid value: %q is not an absolute, clean path", n)
+			return fmt.Sprintf("Invalid value: %q is not an absolute, clean path", n)
 		}
 	}
-	return nil
+	return ""
 }
 
 // checkUnits returns the first error of a list.
-func checkUnits(all []Unit) error {
+func checkUnits(device string, all []Unit) error {
 	if len(all) > maxSlots {
-		return fmt.Errorf("Units: Too many: %d, at most %d", len(all), maxSlots)
+		return invalid(device, "Units", fmt.Sprintf("Too many: %d, at most %d", len(all), maxSlots))
 	}
 	seen := map[string]bool{}
-	for _, u := range all {
-		if err := u.check(); err != nil {
-			return fmt.Errorf("Units: %w", err)
+	for i, u := range all {
+		if field, reason := u.check(); reason != "" {
+			return invalid(device, fmt.Sprintf("Units[%d].%s", i, field), reason)
 		}
 		if seen[u.ID] {
-			return fmt.Errorf("Units: Duplicate value: %q", u.ID)
+			return invalid(device, fmt.Sprintf("Units[%d].ID", i), fmt.Sprintf("Duplicate value: %q", u.ID))
 		}
 		seen[u.ID] = true
 	}
 	return nil
+}
+
+// invalid returns the error of a field.
+func invalid(device, field, reason string) error {
+	return fmt.Errorf("deviceplugin: device %q: %s: %s", device, field, reason)
 }
 
 // merge returns a new list together with those devices of the previous one that it lacks, marked as

@@ -18,13 +18,13 @@ var callCases = map[string]conformanceCase{
 	"incomplete operations are invalid": {core: true, run: func(s *suite) {
 		for name, op := range map[string]domain.Operation{
 			"no verb": {Domain: s.name}, "no name": {Verb: domain.Destroy}, "unknown verb": {Verb: "Dance", Domain: s.name},
-			"no definition":    {Verb: domain.Start, Domain: s.name},
-			"other name":       {Verb: domain.Start, Domain: s.name, Definition: s.Definition(s, s.other())},
-			"attach nothing":   {Verb: domain.AttachDevice, Domain: s.name},
-			"detach nothing":   {Verb: domain.DetachDevice, Domain: s.name},
-			"update nothing":   {Verb: domain.UpdateDevice, Domain: s.name},
-			"no CPUs":          {Verb: domain.SetVCPUs, Domain: s.name},
-			"resize of what":   {Verb: domain.ResizeDisk, Domain: s.name, Bytes: 1},
+			"no definition":       {Verb: domain.Start, Domain: s.name},
+			"other name":          {Verb: domain.Start, Domain: s.name, Definition: s.Definition(s, s.other())},
+			"attach nothing":      {Verb: domain.AttachDevice, Domain: s.name},
+			"detach nothing":      {Verb: domain.DetachDevice, Domain: s.name},
+			"update nothing":      {Verb: domain.UpdateDevice, Domain: s.name},
+			"no CPUs":             {Verb: domain.SetVCPUs, Domain: s.name},
+			"resize of what":      {Verb: domain.ResizeDisk, Domain: s.name, Bytes: 1},
 			"resize of no domain": {Verb: domain.ResizeDisk, Disk: "ua-x", Bytes: 1},
 		} {
 			s.is(name, s.Hypervisor.Apply(s.ctx, op), domain.ErrInvalid)

@@ -113,7 +113,7 @@ func (l Launchers) parse(k kind, value string) ([]convert.HostDevice, error) {
 	}
 	addresses := strings.Split(value, ",")
 	if len(addresses) > maxAllocated {
-		return nil, fmt.Errorf("Too many: %d devices, at most %d: %w", len(addresses), maxAllocated, domain.ErrInvalid)
+		return nil, fmt.Errorf("it has too many devices: %d, at most %d: %w", len(addresses), maxAllocated, domain.ErrInvalid)
 	}
 	out := make([]convert.HostDevice, 0, len(addresses))
 	for _, a := range addresses {

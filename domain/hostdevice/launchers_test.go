@@ -62,7 +62,7 @@ func TestLaunchers_Devices(t *testing.T) {
 			vmi: wants([]string{"a.b/c", "a/b.c"}, nil), env: map[string]string{"PCI_RESOURCE_A_B_C": "0000:65:00.0"}, err: "resources a.b/c and a/b.c have one variable",
 		},
 		"too many": {
-			vmi: wants([]string{"nvidia.com/GA102"}, nil), env: map[string]string{"PCI_RESOURCE_NVIDIA_COM_GA102": strings.Repeat("0000:65:00.0,", 5000)}, err: "Too many",
+			vmi: wants([]string{"nvidia.com/GA102"}, nil), env: map[string]string{"PCI_RESOURCE_NVIDIA_COM_GA102": strings.Repeat("0000:65:00.0,", 5000)}, err: "too many",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

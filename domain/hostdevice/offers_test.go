@@ -221,7 +221,7 @@ func TestOffers_FollowNode(t *testing.T) {
 	}
 	s.AwaitHealth(t, card, map[string]string{"12": api.Healthy, "13": api.Unhealthy, "14": api.Healthy})
 
-	// The stick is pulled out, and plugged in again.
+	// The stick is removed and connected again.
 	if err := os.Remove(filepath.Join(s.root, "dev/bus/usb/001/002")); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +21,7 @@ import (
 func newMachine(i int) client.Object {
 	guest := newGuest(i)
 	guest.Spec.Architecture = "amd64"
-	guest.Spec.Domain.Firmware = &v1.Firmware{UUID: types.UID(uuid.NewUUID())}
+	guest.Spec.Domain.Firmware = &v1.Firmware{UUID: uuid.NewUUID()}
 	m := &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: guest.Name},
 		Spec: v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways), Template: &v1.VirtualMachineInstanceTemplateSpec{

@@ -127,7 +127,7 @@ func leads(ctx context.Context, p *rig.Program, url string) error {
 		}
 		answer, err := client.Do(request)
 		if err != nil {
-			return false, nil //nolint:nilerr // it does not listen yet
+			return false, nil // it does not listen yet
 		}
 		defer func() { _ = answer.Body.Close() }()
 		text, err := io.ReadAll(answer.Body)

@@ -109,7 +109,7 @@ func (k *Kubelet) Refuse(err error) {
 }
 
 // Register implements the registration service.
-func (k *Kubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empty, error) {
+func (k *Kubelet) Register(ctx context.Context, r *api.RegisterRequest) (*api.Empty, error) {
 	k.mu.Lock()
 	refuse := k.refuse
 	k.mu.Unlock()
@@ -124,17 +124,17 @@ func (k *Kubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empt
 		k.clients[r.ResourceName] = client
 		delete(k.ended, r.ResourceName)
 		k.mu.Unlock()
-		k.watch.Go(func() { k.listAndWatch(r.ResourceName, client) })
+		k.watch.Go(func() { k.listAndWatch(context.WithoutCancel(ctx), r.ResourceName, client) })
 	}
 	k.update(func() { k.regs = append(k.regs, r) })
 	return &api.Empty{}, refuse
 }
 
-func (k *Kubelet) listAndWatch(resource string, c api.DevicePluginClient) {
-	if _, err := c.GetDevicePluginOptions(context.Background(), &api.Empty{}); err != nil {
+func (k *Kubelet) listAndWatch(ctx context.Context, resource string, c api.DevicePluginClient) {
+	if _, err := c.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
 		return
 	}
-	stream, err := c.ListAndWatch(context.Background(), &api.Empty{})
+	stream, err := c.ListAndWatch(ctx, &api.Empty{})
 	for err == nil {
 		var list *api.ListAndWatchResponse
 		if list, err = stream.Recv(); err == nil {

@@ -79,14 +79,7 @@ func (r actor) write(ctx context.Context, g *gathered, plan vm.Plan, a vm.Action
 	case vm.UpdateVM:
 		return r.update(ctx, g, plan)
 	case vm.CreateVMI:
-		vmi := a.VMI.DeepCopy()
-		if err := r.create(ctx, g, vmi); err != nil {
-			return err
-		}
-		if vmi.UID != "" { // otherwise it existed
-			g.created = vmi
-		}
-		return nil
+		return r.createVMI(ctx, g, a.VMI.DeepCopy())
 	case vm.CreateRevision:
 		return r.create(ctx, g, a.Revision.DeepCopy())
 	case vm.CreateDataVolume:

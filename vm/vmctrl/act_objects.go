@@ -44,6 +44,15 @@ func (r actor) create(ctx context.Context, g *gathered, o client.Object) error {
 	return nil
 }
 
+// createVMI creates the VMI, which the status then follows.
+func (r actor) createVMI(ctx context.Context, g *gathered, vmi *v1.VirtualMachineInstance) error {
+	err := r.create(ctx, g, vmi)
+	if err == nil && vmi.UID != "" { // otherwise it existed
+		g.created = vmi
+	}
+	return err
+}
+
 // CDI checks the rights of whoever creates a DataVolume, too.
 //
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes/source,verbs=create

@@ -35,7 +35,8 @@ type death struct {
 	at       int
 	answered bool
 	count    atomic.Int64
-	dead     atomic.Bool
+	// dying is set with that write, and dead once it has been answered, so that the end of the process does not cancel it.
+	dying, dead atomic.Bool
 }
 
 func (d *death) String() string {
@@ -48,12 +49,13 @@ func (d *death) String() string {
 func (d *death) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		switch {
-		case d.dead.Load():
+		case d.dying.Load():
 			return nil, errDead
 		case !writes(req) || d.count.Add(1)-1 != int64(d.at):
 			return next.RoundTrip(req)
 		}
-		d.dead.Store(true)
+		d.dying.Store(true)
+		defer d.dead.Store(true)
 		if d.answered {
 			if resp, err := next.RoundTrip(req); err == nil {
 				resp.Body.Close()

@@ -34,8 +34,8 @@ const (
 	plugins                = "/var/lib/kubelet/device-plugins"
 )
 
-// iommuGroups are the IOMMU groups of the cards, with their addresses.
-var iommuGroups = map[string]string{"977": "0000:65:00.0", "978": "0000:66:00.0"}
+// cardGroups are the IOMMU groups of the cards, with their addresses.
+var cardGroups = map[string]string{"977": "0000:65:00.0", "978": "0000:66:00.0"}
 
 // TestDevices_Host: host devices that a device plugin offers, here that of package hostdevice in the place of another provider, as this
 // machine has no such hardware: of a card the kubelet and the agent make all that a hypervisor needs, up to libvirt, which refuses it. A card
@@ -70,7 +70,7 @@ func TestDevices_Host(t *testing.T) {
 	onNode(t, n, "rm /dev/vfio/"+other)
 	allocatable(t, c, n, cards, 1)
 	second := create(t, newGuest("waiting", withDevice(cards)))
-	must(t, refcluster.Await(t.Context(), patience, "the second VMI to wait for a card", func(ctx context.Context) error {
+	must(t, refcluster.Await(t.Context(), patience, "the second VMI to wait for a card", func(context.Context) error {
 		if said := explain(t, c.Rig, "vmi", second.key.String()); !strings.Contains(said, "Insufficient "+string(cards)) {
 			return fmt.Errorf("explain says %s", said)
 		}
@@ -133,7 +133,7 @@ func makeCards(t *testing.T, n *rig.KubeletNode) {
 		t.Fatal(made)
 	}
 	script := fmt.Sprintf("mount -t tmpfs -o mode=755 cards %s && mknod %[1]s/vfio c 10 %d", folder, vfioNumber)
-	for group := range iommuGroups {
+	for group := range cardGroups {
 		script += fmt.Sprintf(" && mknod %s/%s c 10 %d", folder, group, cardNumber)
 	}
 	onNode(t, n, script)
@@ -159,7 +159,7 @@ func onNode(t *testing.T, n *rig.KubeletNode, script string) {
 func offerCards(t *testing.T, n *rig.KubeletNode) {
 	t.Helper()
 	sys := t.TempDir()
-	for group, address := range iommuGroups {
+	for group, address := range cardGroups {
 		dir := filepath.Join(sys, "bus/pci/devices", address)
 		must(t, os.MkdirAll(dir, 0o755))
 		must(t, errors.Join(os.WriteFile(filepath.Join(dir, "vendor"), []byte("0x10de\n"), 0o600), os.WriteFile(filepath.Join(dir, "device"), []byte("0x2204\n"), 0o600),
@@ -242,10 +242,10 @@ func (s *scene) inContainer(pod *corev1.Pod, script string) string {
 func (s *scene) cardIn(pod *corev1.Pod) (group string) {
 	s.Helper()
 	list := strings.Fields(s.inContainer(pod, "ls dev/vfio"))
-	if len(list) != 2 || list[1] != "vfio" || iommuGroups[list[0]] == "" {
+	if len(list) != 2 || list[1] != "vfio" || cardGroups[list[0]] == "" {
 		s.Fatalf("in the container's /dev/vfio are %q", list)
 	}
-	want := "PCI_RESOURCE_VIRTLOOM_TEST_CARD=" + iommuGroups[list[0]]
+	want := "PCI_RESOURCE_VIRTLOOM_TEST_CARD=" + cardGroups[list[0]]
 	if env := s.inContainer(pod, `tr '\0' '\n' </proc/$PID/environ`); !strings.Contains(env, want+"\n") {
 		s.Errorf("the environment lacks %s:\n%s", want, env)
 	}
