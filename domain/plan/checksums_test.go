@@ -42,7 +42,7 @@ func TestTarget_OtherImage(t *testing.T) {
 				t.Errorf("decides again at %v", got.RequeueAt)
 			}
 			why := got.VMI.Status.MigrationState.FailureReason
-			if tt.event != (len(got.Events) == 1 && got.Events[0].Warning) || tt.event != strings.Contains(why, "checksum 2, but the guest runs with 1") {
+			if tt.event != (len(got.Events) == 1 && got.Events[0].Warning) || tt.event != strings.Contains(why, "checksum 2, but the VMI runs with 1") {
 				t.Errorf("events %+v, reason %q", got.Events, why)
 			}
 		})
