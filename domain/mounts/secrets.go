@@ -33,21 +33,16 @@ const (
 // Secret returns the files of a Secret by name, as the kubelet has put them into a volume of the
 // launcher Pod. They are read on the node, where no process of the Pod can change them, and all of
 // one version of the Secret. While the kubelet has no such volume the error wraps
-// [domain.ErrNotReady]; an optional Secret that does not exist has no files.
+// [domain.ErrNotReady]; an optional Secret that does not exist has no files. Without a name of a volume
+// they are those of the Pod's service account (ca.crt, namespace, token).
 func (p Pods) Secret(_ context.Context, vmi *v1.VirtualMachineInstance, volume string) (map[string][]byte, error) {
-	files, err := p.projected(vmi, secretVolumes, func([]string) (string, error) { return volume, checkName(volume) })
+	kind, choose := secretVolumes, func([]string) (string, error) { return volume, checkName(volume) }
+	if volume == "" {
+		kind, choose = projectedVolumes, onlyToken
+	}
+	files, err := p.projected(vmi, kind, choose)
 	if err != nil {
 		return nil, fmt.Errorf("mounts: Secret in volume %q of VMI %s: %w", volume, vmi.UID, err)
-	}
-	return files, nil
-}
-
-// ServiceAccount returns the files of the launcher Pod's service account by name (ca.crt, namespace,
-// token), in the same way.
-func (p Pods) ServiceAccount(_ context.Context, vmi *v1.VirtualMachineInstance) (map[string][]byte, error) {
-	files, err := p.projected(vmi, projectedVolumes, onlyToken)
-	if err != nil {
-		return nil, fmt.Errorf("mounts: service account of VMI %s: %w", vmi.UID, err)
 	}
 	return files, nil
 }

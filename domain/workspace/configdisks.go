@@ -84,7 +84,7 @@ func (w generated) serviceAccount(ctx context.Context, v volume) (convert.DiskSo
 			"store a token in a Secret of type kubernetes.io/service-account-token and use a secret volume", domain.ErrUnsupported)
 	}
 	return v.seeded(field, func() (string, []seed, error) {
-		data, err := w.Pods.ServiceAccount(ctx, v.vmi)
+		data, err := w.Pods.Secret(ctx, v.vmi, "")
 		if err != nil {
 			return "", nil, v.fault(field+".serviceAccountName", "cannot read the token of the launcher Pod", "create the ServiceAccount", err)
 		}

@@ -42,10 +42,8 @@ type Pods interface {
 	// wraps [domain.ErrNotFound] if the image does not have it.
 	Kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, file string) (*os.File, error)
 	// Secret returns the files of a Secret that the kubelet has put into a volume of the Pod, by the
-	// name of that volume.
+	// name of that volume; without a name those of the Pod's service account.
 	Secret(ctx context.Context, vmi *v1.VirtualMachineInstance, volume string) (map[string][]byte, error)
-	// ServiceAccount returns the files of the Pod's service account.
-	ServiceAccount(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string][]byte, error)
 	// Give makes an open file the hypervisor's.
 	Give(f *os.File) error
 	// OwnDevices makes the devices that the kubelet has allocated to the Pod the hypervisor's.

@@ -64,10 +64,6 @@ func (l *launcher) Secret(_ context.Context, _ *v1.VirtualMachineInstance, volum
 	return data, nil
 }
 
-func (l *launcher) ServiceAccount(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string][]byte, error) {
-	return l.Secret(ctx, vmi, "kube-api-access")
-}
-
 func (l *launcher) Give(f *os.File) error {
 	l.given = append(l.given, filepath.Base(f.Name()))
 	return nil
@@ -173,7 +169,7 @@ func TestPods_Secrets(t *testing.T) {
 		"answers": {volumeOf(v1.VolumeSource{Sysprep: &v1.SysprepSource{Secret: secret("s")}}),
 			map[string]map[string]string{"conf": {"unattend.xml": "<x/>"}}, map[string]string{"unattend.xml": "<x/>"}},
 		"token": {volumeOf(v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "sa"}}),
-			map[string]map[string]string{"kube-api-access": {"token": "eyJ", "namespace": "ns"}}, map[string]string{"token": "eyJ", "namespace": "ns"}},
+			map[string]map[string]string{"": {"token": "eyJ", "namespace": "ns"}}, map[string]string{"token": "eyJ", "namespace": "ns"}},
 		"cloud-init": {volumeOf(v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: secret("u"), NetworkDataSecretRef: secret("n")}}),
 			map[string]map[string]string{"conf-udata": {"userdata": "#!/bin/sh"}, "conf-ndata": {"networkData": "version: 2"}, "keys-access-cred": {"a": "ssh-ed25519 A"}},
 			map[string]string{"user-data": "#!/bin/sh", "network-config": "version: 2"}},
@@ -182,6 +178,7 @@ func TestPods_Secrets(t *testing.T) {
 			w, l := inLauncher(t)
 			w.Objects = forbidding{}
 			vmi := guest("uid-1", tt.volume)
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "conf"}}
 			vmi.Spec.AccessCredentials = []v1.AccessCredential{{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 				Source:            v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "keys"}},
 				PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{NoCloud: &v1.NoCloudSSHPublicKeyAccessCredentialPropagation{}},

@@ -174,12 +174,22 @@ func (s *scene) restarted(ctx context.Context, killed []*corev1.Pod) error {
 			if err := s.c.Client.Get(ctx, client.ObjectKeyFromObject(p), now); err != nil {
 				return err
 			}
-			if was, is := p.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]; is.ContainerID == was.ContainerID || is.State.Running == nil {
+			if was, is := first(p), first(now); is.ContainerID == was.ContainerID || is.State.Running == nil {
 				return fmt.Errorf("container %s of %s is %+v", is.Name, p.Name, is.State)
 			}
 		}
 		return nil
 	})
+}
+
+// first returns the status of the first container of the spec.
+func first(p *corev1.Pod) (s corev1.ContainerStatus) {
+	for _, s = range p.Status.ContainerStatuses {
+		if s.Name == p.Spec.Containers[0].Name {
+			return s
+		}
+	}
+	return s
 }
 
 // TestLauncher_Killed: a guest whose launcher is killed has failed, and status.reason says why.
