@@ -5,8 +5,6 @@ package pods_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,7 +18,7 @@ import (
 )
 
 // TestExplain_Waits: "refdaemon explain" says what a VMI waits for that a user has to mend: an image that is missing, a claim that is
-// missing or not bound, a node whose disk is full. (What a node lacks: TestNode_WithoutKVM.)
+// missing or not bound. (What a node lacks: TestNode_WithoutKVM.)
 func TestExplain_Waits(t *testing.T) {
 	nightly(t)
 	c := cluster(t)
@@ -30,11 +28,6 @@ func TestExplain_Waits(t *testing.T) {
 	}}
 	must(t, c.Client.Create(t.Context(), request))
 	t.Cleanup(func() { must(t, c.Client.Delete(context.Background(), request)) })
-	node := c.Nodes[0]
-	fill(t, filepath.Join(c.Rig.Dir(), "fabric", "nodes", node.Name(), "etc", "kubelet.yaml"), func() {
-		must(t, node.KillKubelet())
-		must(t, node.StartKubelet(context.Background()))
-	})
 	for name, tt := range map[string]struct {
 		vmi  func(*v1.VirtualMachineInstance)
 		want []string
@@ -44,9 +37,6 @@ func TestExplain_Waits(t *testing.T) {
 		}, []string{"virtloom.test/nowhere:1", "remedy"}},
 		"claim missing":   {func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "data", onClaim("nowhere", false)) }, []string{"nowhere", "remedy"}},
 		"claim not bound": {func(vmi *v1.VirtualMachineInstance) { addDisk(vmi, "data", onClaim("unbound", false)) }, []string{"unbound", "create a PersistentVolume"}},
-		"disk of the node full": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name()}
-		}, []string{corev1.TaintNodeDiskPressure, "free disk space"}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s := create(t, newGuest("waits", tt.vmi))
@@ -63,18 +53,4 @@ func TestExplain_Waits(t *testing.T) {
 			t.Log(said)
 		})
 	}
-}
-
-// fill makes a kubelet find that its disk is full: its threshold for that becomes nearly the whole disk, and nothing is evicted for an hour.
-func fill(t *testing.T, config string, restart func()) {
-	t.Helper()
-	before, err := os.ReadFile(config)
-	must(t, err)
-	must(t, os.WriteFile(config, append(before, "evictionSoft: {nodefs.available: 99.99%}\nevictionSoftGracePeriod: {nodefs.available: 1h}\n"...), 0o600))
-	t.Cleanup(func() {
-		must(t, os.WriteFile(config, before, 0o600))
-		restart()
-		must(t, cluster(t).AwaitSchedulable(context.Background(), patience))
-	})
-	restart()
 }
