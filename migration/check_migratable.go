@@ -51,7 +51,7 @@ func betweenClusters(m *v1.VirtualMachineInstanceMigration) bool {
 	return (m.Spec.SendTo == nil) != (m.Spec.Receive == nil)
 }
 
-// obstacle returns the first reason against live migration that the VMI shows, in
+// blocker returns the first reason against live migration that the VMI shows, in
 // KubeVirt's order.
 func blocker(vmi *v1.VirtualMachineInstance) (reason, message string) {
 	for _, look := range []func(*v1.VirtualMachineInstance) (string, string){

@@ -122,7 +122,7 @@ func (a *machineAdmission) input(ctx context.Context, vm *v1.VirtualMachine) (ad
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
-// guest returns the VMI of the VM's name; nil if there is none.
+// vmi returns the VMI of the VM's name; nil if there is none.
 func (a *machineAdmission) vmi(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	switch err := a.reader.Get(ctx, client.ObjectKeyFromObject(vm), vmi); {

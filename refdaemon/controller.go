@@ -36,7 +36,7 @@ type controller struct {
 	source configfile.Source[*configfile.ControllerConfiguration]
 	// reconciler is the migration controller, which others depend on; set by addMigration.
 	reconciler *migrationctrl.Reconciler
-	// guests is the VMI controller; set by addVMI.
+	// vmis is the VMI controller; set by addVMI.
 	vmis *vmictrl.Reconciler
 	// machines is the controller of VirtualMachines; set by addVM, nil without one.
 	machines *vmctrl.Reconciler
@@ -146,7 +146,7 @@ func writes(controller string) (*expectationsctrl.Metrics, error) {
 	return m, metrics.Registry.Register(m)
 }
 
-// newGuests returns a configured VMI controller without clients.
+// newVMIs returns a configured VMI controller without clients.
 func newVMIs(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
 	return &vmictrl.Reconciler{
 		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, SilentAfter: config.NodeSilentAfter.Duration,

@@ -27,7 +27,7 @@ type guestOptions struct {
 	live, applied string // of diff
 }
 
-// offlineGuest is a VMI read from manifests, with the facts of its node.
+// offlineVMI is a VMI read from manifests, with the facts of its node.
 type offlineVMI struct {
 	vmi   *offline.Cluster
 	facts convert.Facts

@@ -26,7 +26,7 @@ import (
 // qemuUser is the user and group that QEMU runs as in KubeVirt's launchers.
 const qemuUser = 107
 
-// guests returns the hypervisor for the node's domains, and the connector to the hypervisors of
+// vmis returns the hypervisor for the node's domains, and the connector to the hypervisors of
 // launchers, nil unless each VMI has its own.
 func (o *node) vmis(ctx context.Context, mgr manager.Manager, host domain.Hypervisor, caches *domainctrl.Caches) (domain.Hypervisor, *launcher.Connector, error) {
 	if o.config.Launchers == "" {

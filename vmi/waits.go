@@ -121,7 +121,7 @@ func (d waits) forPod() {
 	}
 }
 
-// forGuest adds what keeps the VMI in its Pod from running.
+// forVMI adds what keeps the VMI in its Pod from running.
 func (d waits) forVMI() {
 	object := podObject(d.pod)
 	switch {

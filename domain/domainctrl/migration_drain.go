@@ -19,7 +19,7 @@ const DefaultDrainWithin = 300 * time.Second
 // drainEvery is the interval of passes over a migrating VMI meanwhile.
 const drainEvery = 250 * time.Millisecond
 
-// draining makes a manager that ends wait for the migrations. No migration begins from then on.
+// migrationDrain makes a manager that ends wait for the migrations. No migration begins from then on.
 // Those under way, from or to this node, continue for [Reconciler.DrainWithin], because their
 // streams pass through this process; requests of users and controllers for these VMIs are still
 // served. Migrations that take longer are aborted, so that the guest stays where it is, and the

@@ -56,6 +56,8 @@ func environ(pid int) (string, error) {
 		return "", fmt.Errorf("%w: %w", domain.ErrNotReady, err)
 	case len(text) > maxEnvironment:
 		return "", fmt.Errorf("it has more than %d bytes: %w", maxEnvironment, domain.ErrInvalid)
+	case len(text) == 0: // no container is without one, but a process that is about to run its program, or has ended, is
+		return "", fmt.Errorf("it is empty: %w", domain.ErrNotReady)
 	}
 	return string(text), nil
 }

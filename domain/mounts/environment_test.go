@@ -5,6 +5,7 @@ package mounts_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -15,22 +16,31 @@ import (
 	"github.com/virtloom/virtloom/domain/mounts"
 )
 
-// launched starts a program with an environment, and returns what reaches it.
+// launched starts a program with an environment, and returns what reaches it once the program runs.
 func launched(t *testing.T, env ...string) mounts.Pods {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "cat") // until the end of its input
-	cmd.Env = env
-	in, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
+	cmd.Env = append([]string{}, env...)
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Wait()
 	})
+	// Until it answers, the environment may be that of the process that has started it.
+	_, err := io.WriteString(in, "x")
+	if err == nil {
+		_, err = io.ReadFull(out, make([]byte, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	return mounts.Pods{PID: func(*v1.VirtualMachineInstance) (int, error) { return cmd.Process.Pid, nil }}
 }
 
@@ -39,6 +49,9 @@ func TestEnvironment_OfLauncher(t *testing.T) {
 	got, err := p.Environment(&v1.VirtualMachineInstance{})
 	if err != nil || len(got) != 3 || got["PCI_RESOURCE_A"] != "0000:65:00.0" || got["TWO"] != "a=b" {
 		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := launched(t).Environment(&v1.VirtualMachineInstance{}); !errors.Is(err, domain.ErrNotReady) || got != nil {
+		t.Errorf("a process without any: %q, %v", got, err)
 	}
 	var huge []string
 	for i := range 12 {

@@ -169,15 +169,7 @@ func isMount(f *os.File) error {
 
 // scratch opens a directory below a volume that Pod and node share, and makes it.
 func (p Pods) scratch(pod types.UID, volume, below string) (*os.File, error) {
-	if err := checkUID("Pod", pod); err != nil {
-		return nil, err
-	}
-	pods, err := p.Mounter.pods()
-	if err != nil {
-		return nil, err
-	}
-	defer pods.Close()
-	dir, err := walk(pods, path.Join(string(pod), emptyDirs, volume), unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err := p.ofKubelet(pod, path.Join(emptyDirs, volume), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -193,6 +185,19 @@ func (p Pods) scratch(pod types.UID, volume, below string) (*os.File, error) {
 		dir = next
 	}
 	return dir, nil
+}
+
+// ofKubelet opens a file of the kubelet's directory of a Pod.
+func (p Pods) ofKubelet(pod types.UID, name string, flags uint64) (*os.File, error) {
+	if err := checkUID("Pod", pod); err != nil {
+		return nil, err
+	}
+	pods, err := p.Mounter.pods()
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Close()
+	return walk(pods, path.Join(string(pod), name), flags)
 }
 
 // subfolder opens a directory, and makes it, for the hypervisor alone. One that a crash has left

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
@@ -65,15 +64,7 @@ func (p Pods) projected(vmi *v1.VirtualMachineInstance, kind string, choose func
 	if err != nil {
 		return nil, err
 	}
-	if err := checkUID("Pod", pod); err != nil {
-		return nil, err
-	}
-	pods, err := p.Mounter.pods()
-	if err != nil {
-		return nil, err
-	}
-	defer pods.Close()
-	volumes, err := walk(pods, path.Join(string(pod), kind), unix.O_PATH|unix.O_DIRECTORY)
+	volumes, err := p.ofKubelet(pod, kind, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}

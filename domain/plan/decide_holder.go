@@ -224,7 +224,7 @@ func (d holder) endPhase() v1.VirtualMachineInstancePhase {
 	return v1.Failed
 }
 
-// movedAway reports whether the hypervisor states that the domain has migrated.
+// migratedAway reports whether the hypervisor states that the domain has migrated.
 func (d holder) migratedAway() bool {
 	return d.State != nil && d.State.Reason == domain.ReasonMigrated
 }

@@ -101,7 +101,7 @@ func (d source) destination() transport.Endpoint {
 // lastResort is the reserve of a migration beyond the limits of its monitor.
 const lastResort = 5 * time.Minute
 
-// moveWithin returns how long the migration may take before its lease is overdue. Its
+// migrateWithin returns how long the migration may take before its lease is overdue. Its
 // [migrate.Monitor], which knows the progress, ends it long before: this is the extended budget
 // of a disrupted migration, the progress timeout and a reserve. Without a budget there is no
 // limit.
@@ -248,7 +248,7 @@ func (d source) unwanted() string {
 	return ""
 }
 
-// moveDeadline returns the deadline of the lease, by the settings at the start of the
+// migrationDeadline returns the deadline of the lease, by the settings at the start of the
 // migration, or a later one if the present settings grant more time.
 func (d source) migrationDeadline() time.Time {
 	at := d.lease.Deadline.Time

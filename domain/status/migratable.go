@@ -20,7 +20,7 @@ import (
 // migration with a bridged Pod network, whose addresses may change.
 const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// obstacle is a reason against live migration; the empty value is none.
+// blocker is a reason against live migration; the empty value is none.
 type blocker struct{ reason, message string }
 
 // migratableCheck is one precondition of live migration, or of storage live migration.

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"go/scanner"
 	"go/token"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,13 +51,7 @@ func TestWords_CommentsAndDocuments(t *testing.T) {
 		if strings.Contains(name, "testdata/") {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // removed, and not committed yet
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := read(t, name)
 		switch ext := filepath.Ext(name); {
 		case ext == ".go" && !generated.Match(text):
 			text = comments(text)
@@ -77,13 +70,7 @@ func TestWords_Messages(t *testing.T) {
 		if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata/") {
 			continue
 		}
-		source, err := os.ReadFile(filepath.Join(root, name))
-		if os.IsNotExist(err) {
-			continue // removed, and not committed yet
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := read(t, name)
 		if generated.Match(source) {
 			continue
 		}

@@ -50,7 +50,7 @@ func TestSaturated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var b backlog.Backlog
 			if _, yes := b.Saturated(key("own"), workers, epoch); yes {
-				t.Error("a controller that has not started is outdone")
+				t.Error("a controller that has not started is saturated")
 			}
 			b.Use(&long{waiting: test.waiting})
 			for k, before := range test.put {
@@ -58,7 +58,7 @@ func TestSaturated(t *testing.T) {
 			}
 			since, yes := b.Saturated(key("own"), workers, epoch)
 			if yes != test.yes || !since.Equal(epoch.Add(-test.since)) {
-				t.Errorf("outdone %v since %s, want %v since %s before", yes, since, test.yes, test.since)
+				t.Errorf("saturated %v since %s, want %v since %s before", yes, since, test.yes, test.since)
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestBacklog_Done(t *testing.T) {
 	b.Done(key("a"))
 	b.Done(key("own"))
 	if since, yes := b.Saturated(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
-		t.Errorf("outdone %v since %s, want it to be from now on", yes, since)
+		t.Errorf("saturated %v since %s, want it to be from now on", yes, since)
 	}
 }
 

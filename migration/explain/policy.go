@@ -77,7 +77,7 @@ func (e *Explanation) policy(s migration.Snapshot) {
 	e.Policy, e.Options = standing, differing(opts)
 }
 
-// losers returns the candidates that are not in force.
+// rejectedPolicies returns the candidates that are not in force.
 func rejectedPolicies(m policy.Match) []RejectedPolicy {
 	var out []RejectedPolicy
 	for _, c := range m.Candidates() {

@@ -70,7 +70,7 @@ func owner(key types.NamespacedName, vmi *v1.VirtualMachineInstance) expectation
 	return expectations.Owner{Key: key, UID: vmi.UID}
 }
 
-// guest reads the VMI's objects.
+// vmi reads the VMI's objects.
 func (a automatic) vmi(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (evacuation.Candidate, error) {
 	g := evacuation.Candidate{VMI: vmi}
 	// Before anything is read: what is read later may include later writes.
@@ -92,7 +92,7 @@ func (a automatic) vmi(ctx context.Context, key types.NamespacedName, vmi *v1.Vi
 	return g, nil
 }
 
-// guestsOf reads the VMIs of migrations, except those in seen.
+// vmisOf reads the VMIs of migrations, except those in seen.
 func (a automatic) vmisOf(ctx context.Context, all []v1.VirtualMachineInstanceMigration, seen map[types.UID]bool) ([]*v1.VirtualMachineInstance, error) {
 	var out []*v1.VirtualMachineInstance
 	for i := range all {

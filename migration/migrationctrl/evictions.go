@@ -109,7 +109,7 @@ func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.Na
 	return in, err
 }
 
-// guestOf reads the VMI that controls the Pod, directly or through another Pod; nil if there is
+// vmiOf reads the VMI that controls the Pod, directly or through another Pod; nil if there is
 // none.
 func vmiOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.VirtualMachineInstance, error) {
 	c := metav1.GetControllerOf(pod)

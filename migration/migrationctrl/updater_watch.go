@@ -84,7 +84,7 @@ func (u *Updater) ofNodes() handler.EventHandler {
 	})
 }
 
-// ofGuest reports whether the object is a VMI's.
+// ofVMI reports whether the object is a VMI's.
 func ofVMI(o client.Object) bool {
 	c := metav1.GetControllerOf(o)
 	return c != nil && c.Kind == vmiKind

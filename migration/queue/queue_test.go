@@ -24,9 +24,9 @@ func names(items []Item) []string {
 	return out
 }
 
-// at is a moment so many seconds after the start.
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
+// at is a moment so many seconds after the start.
 func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 
 // newQueue returns a queue of which it is always the start.

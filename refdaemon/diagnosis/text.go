@@ -45,7 +45,7 @@ func (m *Machine) String() string {
 	return b.String()
 }
 
-// guest writes the diagnosis of the VMI, one level deeper.
+// vmi writes the diagnosis of the VMI, one level deeper.
 func (m *Machine) vmi(b *strings.Builder) {
 	if m.VMI == nil {
 		writeLine(b, "VMI", "none")

@@ -112,7 +112,7 @@ func (k *checker) strategy() {
 	}
 }
 
-// guest returns the VMI that the VM would create now; false if it cannot be made.
+// vmi returns the VMI that the VM would create now; false if it cannot be made.
 func (k *checker) vmi() (*v1.VirtualMachineInstance, bool) {
 	found, missing, err := instancetype.Find(k.VM, k.Objects)
 	if k.Need = missing; len(missing) > 0 {
@@ -159,7 +159,7 @@ func (k *checker) matcher(err error) string {
 	return "instancetype"
 }
 
-// guestErrors reports the errors of the VMI, at the fields of the template.
+// vmiErrors reports the errors of the VMI, at the fields of the template.
 func (k *checker) vmiErrors(vmi *v1.VirtualMachineInstance) {
 	c := k.Config.VMIs
 	c.Request.Privileged = false // whoever runs the control plane, tenants write templates

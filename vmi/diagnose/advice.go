@@ -108,7 +108,6 @@ const pullRemedy = "correct the image or the registry's credentials (spec.volume
 // byMessage are remedies for what the scheduler says in its message only.
 var byMessage = []struct{ says, remedy string }{
 	{"unbound immediate PersistentVolumeClaims", "create a PersistentVolume that fits the claim, or name a StorageClass with a provisioner in it; check the events of the claim"},
-	{corev1.TaintNodeDiskPressure, "free disk space on the node, whose kubelet has too little for images and Pods, or allow other nodes"},
 }
 
 // byResponsible is the advice for waits without an entry of their own.

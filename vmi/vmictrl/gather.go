@@ -103,7 +103,7 @@ func (r gatherer) forget(key types.NamespacedName, gone bool) {
 	}
 }
 
-// unseen checks whether the caches show this controller's own writes, and reads overdue ones
+// pending checks whether the caches show this controller's own writes, and reads overdue ones
 // live.
 func (r gatherer) pending(ctx context.Context, g *gathered) error {
 	if r.observes && r.Gate == nil {

@@ -26,7 +26,7 @@ func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	}
 }
 
-// guestIn returns the VMI of an event, also if the deletion event was missed.
+// vmiIn returns the VMI of an event, also if the deletion event was missed.
 func vmiIn(o any) *v1.VirtualMachineInstance {
 	if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 		o = gone.Obj

@@ -231,5 +231,5 @@ func byPods(text string) string {
 	return strings.Join(lines, "")
 }
 
-// guestName is the name of every row's VMI.
+// vmiName is the name of every row's VMI.
 const vmiName = "guest"

@@ -64,7 +64,7 @@ func controllerUID(o client.Object) []string {
 	return nil
 }
 
-// guestName is the index function of podByGuestName.
+// vmiName is the index function of podByVMIName.
 func vmiName(o client.Object) []string {
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
 		return []string{c.Name}
