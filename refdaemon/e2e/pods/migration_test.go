@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-var rounds = flag.Int("rounds", 3, "round trips of TestMigration_RoundTrips")
+var rounds = flag.Int("rounds", 10, "round trips of TestMigration_RoundTrips")
 
 // TestMigration_RoundTrips: a guest moves from Pod to Pod and back, no heartbeat is lost or comes twice, what it counts in a claim that
 // the nodes share goes on from where it was, and the status has the address of the Pod where it is.
